@@ -21,7 +21,7 @@ from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.telling import not_finite_message
-from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, interpreted
+from numpyro_symmetry.models.compat import body_of, bound, consts_of, inlined
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
@@ -262,17 +262,12 @@ def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) ->
     kept: list[Any] = []
 
     # values, each with whether it depends on the data
-    def run(program: Any, given: list[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
-        constants = [(x, False) for x in consts_of(program)]
-        return interpreted(body_of(program), [*constants, *given], lambda number: (number.val, False), results_of)
-
     def results_of(equation: Any, given: list[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
-        if (inner := called(equation)) is not None:
-            return run(inner, given)
         is_of_data = any(one for _, one in given)
         results = bound(equation.primitive, [x for x, _ in given], equation.params)
         kept.extend(x for x in results if is_of_data and math.prod(np.shape(x)) > 1)
         return [(x, is_of_data) for x in results]
 
-    results = run(closed, [(x, k >= num_parameters) for k, x in enumerate(leaves)])
+    given = [(x, k >= num_parameters) for k, x in enumerate(leaves)]
+    results = inlined(body_of(closed), consts_of(closed), given, lambda value, aval: (value, False), results_of)
     return [*(x for x, _ in results), *(x for x in kept if jnp.issubdtype(x.dtype, jnp.floating))]

@@ -181,12 +181,14 @@ def _symmetry_of(
 ) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and the warnings for its user."""
     read = _typed(question, signs, rules, zeros_may_fall)
-    if (
-        not read.claims_anything
-        and not read.even
-        and not is_plausible(read.suspects, read.reading.unlabelled_axes(None))
+    # labels leave no group, no axes of which only numbers can tell, no signs and no exchanges
+    if not (
+        read.claimed.groups
+        or read.reading.blocks(read.claimed)
+        or read.even
+        or is_plausible(read.suspects, read.reading.unlabelled_axes(read.claimed))
     ):
-        return read.trivial(), []
+        return replace(read.claimed, findings=read.findings(read.claimed, read.claimed, {})), []
     try:
         sources = _sources(read, question)
     except NotFiniteError as error:
@@ -240,11 +242,6 @@ class _Read(NamedTuple):
     signs: bool
     kept: frozenset[str]
 
-    @property
-    def claims_anything(self) -> bool:
-        """Whether labels leave a group, or axes of which only numbers can tell."""
-        return bool(self.claimed.groups or self.reading.blocks(self.claimed))
-
     def may_be_signed(self, symmetry: Symmetry) -> bool:
         """Whether any signs of this symmetry are to be tried."""
         return self.signs and may_have_signs(symmetry, self.even)
@@ -254,10 +251,6 @@ class _Read(NamedTuple):
         findings = self.reading.findings(found, tried, refused)
         findings = [f._replace(reason=f.reason or POSITIVE) if f.site in self.kept else f for f in findings]
         return tuple(f._replace(is_parameter=f.site in self.joint.sites.leaves) for f in findings)
-
-    def trivial(self) -> Symmetry:
-        """The symmetry of a model of which labels claim nothing."""
-        return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
 def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
@@ -318,7 +311,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     reading, rng = read.reading, sources.rng
     say("verifying the symmetry")
     tried, found, refused = _groups_that_hold(read, sources)
-    messages = [refusal_message(name, proof, read.joint) for name, proof in refused.items()]
+    messages = [refusal_message(name, proof) for name, proof in refused.items()]
     if blocks := reading.blocks(found):
         say("trying what no rule has followed")
         # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
@@ -330,7 +323,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
         found = with_signs(wide, read.even, sources.own, sources.redrawn, rng)
     say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
-    why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
+    why = {name: reason_of(proof) for name, proof in refused.items()}
     findings = tuple(_noting_unread(f, sources.own.frozen.unread) for f in read.findings(found, tried, why))
     return replace(found, findings=findings, out_of_reach=missed), messages
 

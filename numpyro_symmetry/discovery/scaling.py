@@ -95,17 +95,18 @@ class Scaling:
             )
         refuse_tracers("balanced", params)
         refuse_masked(arrays_by_path(params))
+        view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
+        scaled = {site for powers in self.powers.values() for piece, _ in powers for site in view.stack_of(piece).sites}
         values = {}
         for site, x in arrays_of_one(params, self.shapes, _NOT_DRAWS).items():
             values[site] = np.asarray(as_real_array(x, f"Array {site!r}"))
-            if not jnp.issubdtype(values[site].dtype, jnp.inexact) and site in self._scaled_sites():
+            if not jnp.issubdtype(values[site].dtype, jnp.inexact) and site in scaled:
                 raise SymmetryError(
                     f"Array {site!r} holds values of type {values[site].dtype}, which scales would be rounded off: "
                     "pass parameters as floats."
                 )
             if not np.isfinite(values[site]).all():
                 raise SymmetryError(f"Array {site!r} holds values that are not finite.")
-        view = _view(self.symmetry, values)
         pieces = view.open({site: value.astype(float) for site, value in values.items()})
         for _ in range(_MAX_ROUNDS):
             largest = 0.0
@@ -117,10 +118,6 @@ class Scaling:
                 break
         moved = {site: x.astype(values[site].dtype) for site, x in view.close(pieces).items()}
         return replaced(params, {site: jnp.asarray(x) for site, x in moved.items()})
-
-    def _scaled_sites(self) -> set[str]:
-        view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
-        return {site for powers in self.powers.values() for piece, _ in powers for site in view.stack_of(piece).sites}
 
     def __repr__(self) -> str:
         if not self.powers:
@@ -288,7 +285,7 @@ class _Proof:
         here = {site: values[site] for site in self.view.shapes}
         moved = self.view.close(_scaled(self.view.open(here), powers, scale))
         given = {site: np.asarray(moved.get(site, x), x.dtype) for site, x in values.items()}
-        return np.concatenate([np.ravel(x) for x in frozen.log_probs(given).values()]).astype(float)
+        return np.concatenate([np.ravel(x) for x in frozen.at(given).log_probs.values()]).astype(float)
 
     def powers(self, frozen: FrozenModel, places: list[Place], name: str) -> dict[Place, float] | None:
         """The powers under which differences of the outputs cancel; ``None`` if there are none, or several."""

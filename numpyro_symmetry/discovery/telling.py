@@ -11,8 +11,6 @@ from numpyro_symmetry.discovery.labels.reading import FAILED
 from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
 from numpyro_symmetry.models.data import holds_nan
-from numpyro_symmetry.models.functions import Outputs
-from numpyro_symmetry.models.log_joint import LogJoint
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.nouns import nouns
@@ -24,10 +22,9 @@ ARGUMENTS_NOT_FINITE = (
 # ten numbers of either sign are all positive once in a thousand times; gains that have to be positive are more
 _BY_CHANCE = 10
 UNREAD = "nothing depends on it"
-_WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
 _WHY = {
     Outcome.LEAVES_SUPPORT: "refused for a support",
-    Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the log joint",
+    Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the {result}",
     Outcome.ROUNDS: "inconclusive: nothing depends on it where rounding does not decide",
 }
 
@@ -37,23 +34,21 @@ def not_finite_message(arguments: Any, otherwise: object) -> str:
     return ARGUMENTS_NOT_FINITE if holds_nan(arguments) else str(otherwise)
 
 
-def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:
+def reason_of(proof: Proof) -> str:
     """Why a group that labels allow is not in the symmetry, in a few words."""
-    reasons = _WHY | (_WHY_OF_FUNCTIONS if isinstance(joint, Outputs) else {})
-    return reasons.get(proof.outcome, FAILED)
+    return _WHY.get(proof.outcome, FAILED).format(result=nouns(is_function=proof.frozen.is_function).result)
 
 
-def refusal_message(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
+def refusal_message(name: str, proof: Proof) -> str:
     """The warning about a group that labels allow and numbers do not."""
-    of = nouns(is_function=isinstance(joint, Outputs))
-    if isinstance(joint, Outputs) and proof.outcome is Outcome.SHOWS_NOTHING:
+    of = nouns(is_function=proof.frozen.is_function)
+    possible = f"Group {name!r} looked possible from the structure of the {of.whole}"
+    if proof.frozen.is_function and proof.outcome is Outcome.SHOWS_NOTHING:
         return (
-            f"Group {name!r} looked possible from the structure of the {of.whole}, but the numerical check is "
-            "inconclusive, and it is left out: no wrong action on it changes the outputs either. Are its inputs zero, "
-            "or all alike? Give some as it reads them."
+            f"{possible}, but the numerical check is inconclusive, and it is left out: no wrong action on it changes "
+            "the outputs either. Are its inputs zero, or all alike? Give some as it reads them."
         )
     verdict = "the numerical check is inconclusive" if proof.is_inconclusive else "failed the numerical check"
-    possible = f"Group {name!r} looked possible from the structure of the {of.whole}"
     return f"{possible}, but {verdict}, and is left out. {words(proof)}"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.extend.core import Literal
@@ -17,21 +17,17 @@ from numpyro.distributions import Distribution
 from numpyro_symmetry.symmetry.errors import SymmetryError, UnsupportedGuideError
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_OF_DEBUGGING = ("DebugEffect", "OrderedDebugEffect")
+_OF_DEBUGGING, _OF_AXES = ("DebugEffect", "OrderedDebugEffect"), "NamedAxisEffect"
 
 
 # ---- JAX: programs ---------------------------------------------------------------------------------------------------
 
 
-def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Functions and parameters with which a primitive is bound again; older versions of jax keep them apart."""
-    found = primitive.get_bind_params(params)
-    return found if isinstance(found, tuple) else ((), found)
-
-
 def bound(primitive: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Results of an operation, a list whether it has one or several."""
-    functions, params = bind_params(primitive, params)
+    found = primitive.get_bind_params(params)
+    # older versions of jax keep functions apart from parameters
+    functions, params = found if isinstance(found, tuple) else ((), found)
     results = primitive.bind(*functions, *operands, **params)
     return list(results) if primitive.multiple_results else [results]
 
@@ -44,6 +40,17 @@ def body_of(program: Any) -> Any:
 def consts_of(program: Any) -> Any:
     """The constants that a program brings."""
     return getattr(program, "consts", ())
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Equations of a program and of those within it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                inner = body_of(inner)
+                if hasattr(inner, "eqns"):
+                    yield from equations(inner)
 
 
 def called(equation: Any) -> Any:
@@ -86,6 +93,38 @@ def interpreted(
     for equation in body.eqns:
         known.update(zip(equation.outvars, results_of(equation, list(map(read, equation.invars))), strict=True))
     return list(map(read, body.outvars))
+
+
+def inlined(
+    body: Any,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    of_constant: Callable[[Any, Any], Any],
+    results_of: Callable[[Any, list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """`interpreted`, with the operations of programs that are merely called in place of the calls.
+
+    Parameters
+    ----------
+    body, consts
+        The program, and the constants that it brings.
+    args
+        What stands for its arguments.
+    of_constant
+        From a constant or a literal, and its abstract value, to what stands for it.
+    results_of
+        As for `interpreted`.
+    """
+
+    def through_calls(equation: Any, operands: list[Any]) -> Sequence[Any]:
+        inner = called(equation)
+        # a map over shards names an axis of which nothing outside knows
+        if inner is None or any(type(effect).__name__ == _OF_AXES for effect in body_of(inner).effects):
+            return results_of(equation, operands)
+        return inlined(body_of(inner), consts_of(inner), operands, of_constant, results_of)
+
+    given = [of_constant(value, var.aval) for value, var in zip(consts, body.constvars, strict=True)]
+    return interpreted(body, [*given, *args], lambda number: of_constant(number.val, number.aval), through_calls)
 
 
 def acts(equation: Any) -> bool:

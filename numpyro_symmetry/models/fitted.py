@@ -5,7 +5,7 @@ NumPyro starts a parameter that it does not find anew, and scores that in its pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -87,15 +87,14 @@ def refuse_wrong_parameters(
             f"{nearest or ' They look like those of another guide.'} {_REMEDY}, of this guide's own fit."
         )
     refuse_masked(params, "Parameter")
-    for name, site in (own | of_model).items():
-        if name in params:
-            _refuse_misshapen(name, site["value"], params[name])
+    given = {name: site for name, site in (own | of_model).items() if name in params}
+    for name, site in given.items():
+        _refuse_misshapen(name, site["value"], params[name])
     refuse_nonfinite({name: value for name, value in params.items() if name not in state})
     # under jit operations on known numbers would be traced all the same
     with jax.ensure_compile_time_eval():
-        for name, site in (own | of_model).items():
-            if name in params:
-                _refuse_unconstrained(name, site["kwargs"].get("constraint", constraints.real), params[name])
+        for name, site in given.items():
+            _refuse_unconstrained(name, site["kwargs"].get("constraint", constraints.real), params[name])
 
 
 def refuse_absent_state(state: Iterable[str], params: Mapping[str, Any]) -> None:
@@ -122,7 +121,7 @@ def refuse_nonfinite(params: Any) -> None:
 
 
 def _refuse_misshapen(name: str, expected: Any, given: Any) -> None:
-    wanted, came = dict(_leaves(name, expected)), dict(_leaves(name, given))
+    wanted, came = _leaves(name, expected), _leaves(name, given)
     if wanted.keys() != came.keys():
         lacking, extra = sorted(wanted.keys() - came.keys()), sorted(came.keys() - wanted.keys())
         raise SymmetryError(
@@ -170,9 +169,8 @@ def _is_plainly_inside(constraint: Any, value: Array) -> bool:
         return False
 
 
-def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        yield name + jax.tree_util.keystr(path), leaf
+def _leaves(name: str, tree: Any) -> dict[str, Any]:
+    return {name + jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def _nearest(name: str, among: Any) -> str:

@@ -138,8 +138,7 @@ def outputs_of_function(
     SymmetryError
         If the argument holds no arrays, or NaN; if arguments are shapes.
     """
-    described = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.ShapeDtypeStruct)]
-    if described:
+    if described := [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.ShapeDtypeStruct)]:
         raise SymmetryError(
             f"The function's arguments hold shapes in place of arrays, such as {described[0]}; expected values, on "
             "which it can be tried. Draw some (module.init(rng_key, x)), or use those of a checkpoint."

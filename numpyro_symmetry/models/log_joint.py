@@ -7,7 +7,8 @@ alone. Knows NumPyro; no symmetry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -153,6 +154,15 @@ def ways_to_give(args: tuple[Any, ...], kwargs: Mapping[str, Any], observed: Col
     return [Way(one, tuple(observed)) for one in positions]
 
 
+def in_first_way(ways: Iterable[Way], made: Callable[[Way], Any]) -> Any:
+    """What is made of a model in the first of some ways in which it can be traced; the last one says why in none."""
+    *most, last = ways
+    for way in most:
+        with contextlib.suppress(*LOOKED_AT):
+            return made(way)
+    return made(last)
+
+
 @dataclass(frozen=True, eq=False)
 class LogJoint:
     """A model and its arguments, to be traced as functions of values and data; where data are absent, its own count."""
@@ -204,13 +214,15 @@ class LogJoint:
         """Latent values about the centre of the prior, and as far from it as the noise says in units of its spread."""
         model, args, kwargs, settings = self._given({}, data)
         # the seed stands inside, so that whatever draws a value finds a key at its site
-        with numpyro.validation_enabled(False), handlers.block(), handlers.trace() as drawn:
-            substituted = (
-                handlers.substitute(data=settings),
-                handlers.substitute(substitute_fn=substitute_points(noise)),
-            )
-            with substituted[0], substituted[1], handlers.seed(rng_seed=self.key):
-                model(*args, **kwargs)
+        with (
+            numpyro.validation_enabled(False),
+            handlers.block(),
+            handlers.trace() as drawn,
+            handlers.substitute(data=settings),
+            handlers.substitute(substitute_fn=substitute_points(noise)),
+            handlers.seed(rng_seed=self.key),
+        ):
+            model(*args, **kwargs)
         # parameters have no prior: noise is added, as the values they start from may be more symmetric than the model
         leaves = {name: leaf for name, leaf in leaves_of(data.settings).items() if name in self.sites.leaves}
         moved = {name: jnp.asarray(leaf) + noise[name].reshape(leaf.shape) for name, leaf in leaves.items()}

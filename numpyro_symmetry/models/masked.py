@@ -13,7 +13,7 @@ from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistr
 
 from numpyro_symmetry.models.log_joint import LOOKED_AT
 from numpyro_symmetry.models.programs import compiled, session_precision, traced
-from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of
+from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of, without_wrappers
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -155,10 +155,7 @@ def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, 
 
 def is_masked(site: Any) -> bool:
     """Whether there is a mask on a site, whatever it leaves out."""
-    fn = site["fn"]
-    while isinstance(fn, Independent | ExpandedDistribution):
-        fn = fn.base_dist
-    return isinstance(fn, MaskedDistribution)
+    return isinstance(without_wrappers(site["fn"]), MaskedDistribution)
 
 
 def left_out(site: Any) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.models import rewritten
-from numpyro_symmetry.models.compat import acts, body_of, called, consts_of, only_prints
+from numpyro_symmetry.models.compat import acts, body_of, called, consts_of, equations, only_prints
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
 # compiled programs, the latest last: they hold memory maps, of which a process has some ten thousands
@@ -173,17 +173,6 @@ def compiled_for_many(program: Program, count: int) -> Callable:
     return call
 
 
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """Equations of a program and of those within it."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                inner = body_of(inner)
-                if hasattr(inner, "eqns"):
-                    yield from equations(inner)
-
-
 def read_later(
     jaxpr: Any,
     wanted: Sequence[bool] | None = None,
@@ -275,7 +264,7 @@ def _out(value: Any) -> Any:
 
 def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> list[Any]:
     if program.precision.widens:
-        return evaluated(program.closed, flat, consts)
+        return evaluated(program.body, consts, flat)
     live = read_later(program.body)
     # random keys that a model splits and nothing reads take longer to compile than much of the rest
     body = program.body.replace(

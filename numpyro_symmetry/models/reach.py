@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr
 
-from numpyro_symmetry.models.compat import body_of, called, interpreted, scan_counts
+from numpyro_symmetry.models.compat import body_of, consts_of, inlined, scan_counts
 
 Names = frozenset[Any]
 NOTHING: Names = frozenset()
@@ -28,21 +27,19 @@ def dependencies(
     """
     program, shapes = jax.make_jaxpr(function, return_shape=True)(dict(inputs))
     names = [Names([name]) for name in sorted(inputs) for _ in jax.tree.leaves(inputs[name])]
-    found = jax.tree.unflatten(jax.tree.structure(shapes), through(program.jaxpr, names))
+    found = jax.tree.unflatten(jax.tree.structure(shapes), through(program, names))
     return {name: NOTHING.union(*jax.tree.leaves(result)) for name, result in found.items()}
 
 
-def through(jaxpr: Jaxpr, inputs: Sequence[Names]) -> list[Names]:
+def through(closed: Any, inputs: Sequence[Names]) -> list[Names]:
     """Names on which each of a program's results depends, given those that each of its arguments stands for."""
 
     def results_of(equation: Any, arguments: list[Names]) -> list[Names]:
-        if (inner := called(equation)) is not None:
-            return through(body_of(inner), arguments)
         if equation.primitive.name == "scan":
             return through_scan(equation.params, arguments)
         return [NOTHING.union(*arguments)] * len(equation.outvars)
 
-    return interpreted(jaxpr, [*[NOTHING] * len(jaxpr.constvars), *inputs], lambda number: NOTHING, results_of)
+    return inlined(body_of(closed), consts_of(closed), inputs, lambda value, aval: NOTHING, results_of)
 
 
 def through_scan(params: Mapping[str, Any], inputs: list[Names]) -> list[Names]:
@@ -51,7 +48,7 @@ def through_scan(params: Mapping[str, Any], inputs: list[Names]) -> list[Names]:
     rest = num_constants + num_carried
     carried = inputs[num_constants:rest]
     while True:
-        results = through(params["jaxpr"].jaxpr, inputs[:num_constants] + carried + inputs[rest:])
+        results = through(params["jaxpr"], inputs[:num_constants] + carried + inputs[rest:])
         grown = [before | after for before, after in zip(carried, results, strict=False)]
         if grown == carried:
             return grown + results[num_carried:]

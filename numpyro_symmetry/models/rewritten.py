@@ -6,7 +6,7 @@ Convolutions are written as XLA computes them fast. All else is computed as it s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax import core as jax_core
 from jax import lax
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted, only_prints
+from numpyro_symmetry.models.compat import equations, inlined, only_prints
 from numpyro_symmetry.models.convolutions import NAME, applied
 
 
@@ -28,30 +28,18 @@ class _Odds(NamedTuple):
 
 def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """Results of a program; operations in loops and branches of its own stay as they are."""
-    equations = list(_called_equations(body))
-    if not any(equation.primitive.name in (NAME, "logistic") or only_prints(equation) for equation in equations):
+    if not any(equation.primitive.name in (NAME, "logistic") or only_prints(equation) for equation in equations(body)):
+        # a function that is called many times is compiled once
         return jax_core.eval_jaxpr(body, consts, *args)  # pyright: ignore[reportAttributeAccessIssue]
-    return _evaluated(body, consts, args, {})
+    odds: dict[int, _Odds] = {}
 
-
-def _evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any], odds: dict[int, _Odds]) -> list[Any]:
     def results_of(equation: Any, operands: list[Any]) -> Sequence[Any]:
         if only_prints(equation):
             return []
-        if (inner := called(equation)) is not None:
-            return _evaluated(body_of(inner), consts_of(inner), operands, odds)
         of_logits = _of_logits(equation, operands, odds)
         return applied(equation.primitive, operands, equation.params) if of_logits is None else [of_logits]
 
-    return interpreted(body, [*consts, *args], lambda number: number.val, results_of)
-
-
-def _called_equations(body: Any) -> Iterator[Any]:
-    for equation in body.eqns:
-        if (inner := called(equation)) is None:
-            yield equation
-        else:
-            yield from _called_equations(body_of(inner))
+    return inlined(body, consts, args, lambda value, aval: value, results_of)
 
 
 def _of_logits(equation: Any, operands: Sequence[Any], odds: dict[int, _Odds]) -> Any:

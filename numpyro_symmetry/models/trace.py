@@ -147,9 +147,7 @@ def _refuse_misshapen(shapes: Mapping[str, tuple[int, ...]], sites: Trace) -> No
 
 
 def _start_improper(site: Any) -> Any:
-    if site["type"] != "sample" or site["value"] is not None:
-        return None
-    if not is_improper(site["fn"]):
+    if site["type"] != "sample" or site["value"] is not None or not is_improper(site["fn"]):
         return None
     bijection_to(site["name"], site["fn"].support)
     return init_to_uniform(site)
@@ -236,6 +234,6 @@ def _refuse_what_is_no_data(trace: Mapping[str, Any]) -> None:
         as_real_array(value, f"Observed site {name!r} of the model")
 
 
-def observations(trace: Mapping[str, Any], key: str = "value") -> dict[str, Any]:
-    """Values of the observed sites of a trace, or of an outline (``"known"``)."""
-    return {name: site.get(key) for name, site in trace.items() if site.get("is_observed")}
+def observations(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the observed sites of a trace."""
+    return {name: site["value"] for name, site in trace.items() if site.get("is_observed")}

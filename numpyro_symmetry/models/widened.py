@@ -14,32 +14,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted, only_prints
+from numpyro_symmetry.models.compat import body_of, consts_of, inlined, only_prints
 from numpyro_symmetry.models.convolutions import applied
 
 # operations that look at bits of numbers, or leave JAX, get numbers in the precision that they were traced for
 _BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
 
 
-def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = None) -> list[Any]:
-    """Results of a program, its real numbers in double precision; with other constants than its own, if given.
+def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """Results of a program, its real numbers in double precision.
 
     To be called, as to be traced, where double precision is enabled.
     """
-    given = [*(consts_of(closed) if consts is None else consts), *args]
-    return interpreted(
-        body_of(closed),
-        list(map(_wide, given)),
-        lambda number: _wide(number.val, getattr(number.aval, "dtype", None)),
-        _step,
-    )
+
+    def of_constant(value: Any, aval: Any) -> Any:
+        return _wide(value, getattr(aval, "dtype", None))
+
+    return inlined(body, consts, list(map(_wide, args)), of_constant, _step)
 
 
 def _step(equation: Any, operands: list[Any]) -> list[Any]:
     if only_prints(equation):
         return []
-    if (inner := called(equation)) is not None:
-        return evaluated(inner, operands)
     primitive, params = equation.primitive, equation.params
     if primitive.name in _BY_BITS:
         operands = [
@@ -67,7 +63,7 @@ def _program(program: Any) -> Any:
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, wide_type(v.aval.dtype)) for v in body.invars]
     if program is body and body.constvars:
         raise NotImplementedError("a program within an operation that has constants of its own")
-    closed = jax.make_jaxpr(lambda *args: evaluated(program, args))(*shapes)
+    closed = jax.make_jaxpr(lambda *args: evaluated(body, consts_of(program), args))(*shapes)
     return closed if hasattr(program, "consts") else closed.jaxpr
 
 

@@ -271,6 +271,15 @@ def test_the_complement_of_a_probability_is_no_zero(function, expected):
     np.testing.assert_allclose(run(function, x, precision=DOUBLE), expected(x), rtol=1e-13)
 
 
+def test_a_sum_over_shards_stays_within_the_map_that_names_their_axis():
+    def summed(x):
+        return jax.lax.psum(jax.nn.sigmoid(x), "shard")
+
+    whole, x = jax.sharding.PartitionSpec(), np.array([-1.5, 0.0, 2.0])
+    mapped = jax.shard_map(summed, mesh=jax.make_mesh((1,), ("shard",)), in_specs=whole, out_specs=whole)
+    np.testing.assert_allclose(run(mapped, x, precision=DOUBLE), 1 / (1 + np.exp(-x)), rtol=1e-13)
+
+
 @pytest.mark.parametrize("name", [name for name, case in CONVOLUTIONS.items() if 2 < len(case[0]) < 5 and not case[3]])
 def test_convolutions_are_such_as_are_fast(name):
     left, right, numbers, _ = CONVOLUTIONS[name]

@@ -6,12 +6,10 @@ import numpy as np
 
 from numpyro_symmetry.discovery.labels.terms import (
     ROUNDING,
-    Atom,
     Reason,
     Term,
     Uniform,
     coloured,
-    impose,
     pinned,
     slice_colours,
 )
@@ -41,9 +39,7 @@ def axes_of_constant(array: np.ndarray, reason: Reason) -> list[Term]:
             continue
         joint = _joint_colours(array, i, j)
         if len(np.unique(joint)) < min(len(np.unique(left)), len(np.unique(right))):
-            shared = Atom(array.shape[i])
-            impose(shared, joint if joint.any() else None, reason)
-            axes[i] = axes[j] = shared
+            axes[i] = axes[j] = coloured(array.shape[i], joint if joint.any() else None, reason)
             break
     return axes
 

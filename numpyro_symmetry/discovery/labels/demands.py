@@ -51,9 +51,12 @@ class Demands:
     def agree(self, parities: Sequence[Parity]) -> int | None:
         """Demand that values, zeros apart, have one parity, which is returned."""
         given = [whole for parity in parities if (whole := self.whole(parity)) is not None]
-        for other in given[1:]:
-            self.vanish(given[0] ^ other)
+        self.vanish(*(given[0] ^ other for other in given[1:]))
         return given[0] if given else None
+
+    def agree_each(self, *rows: Sequence[Parity]) -> list[Parity]:
+        """Demand that values at one place in these rows have one parity; that of each place is returned."""
+        return [self.agree(parities) for parities in zip(*rows, strict=True)]
 
     def whole(self, parity: Parity) -> int | None:
         """Demand that a value's parts are odd or even, and alike; their parity is returned."""

@@ -104,11 +104,8 @@ def _owners(pointers: Iterable[Pointer]) -> dict[int, set[int]]:
         one, other = resolve(pointing), resolve(target)
         if isinstance(one, Atom) and isinstance(other, Atom):
             tags.setdefault((one.serial, other.serial), set()).add(tag)
-    owners: dict[int, set[int]] = {}
-    for (one, other), known in tags.items():
-        if len(known) == 1:
-            owners.setdefault(one, set()).add(other)
-    return owners
+    owned = [pair for pair, known in tags.items() if len(known) == 1]
+    return {one: {other for first, other in owned if first == one} for one, _ in owned}
 
 
 def _parts(term: Term) -> list[Term]:

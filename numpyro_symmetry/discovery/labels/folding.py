@@ -104,23 +104,13 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
 
 
 def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray:
-    shape = [1] * len(params["shape"])
-    for k, d in enumerate(params["broadcast_dimensions"]):
-        shape[d] = value.shape[k]
-    return np.broadcast_to(value.reshape(shape), params["shape"])
-
-
-def _iota(params: dict[str, Any], *_: Any) -> np.ndarray:
-    shape = [1] * len(params["shape"])
-    shape[params["dimension"]] = -1
-    counted = np.arange(params["shape"][params["dimension"]]).reshape(shape)
-    return np.broadcast_to(counted, params["shape"])
+    """The value with an axis of size one wherever it is to be repeated."""
+    return np.expand_dims(value, tuple({*range(len(params["shape"]))} - {*params["broadcast_dimensions"]}))
 
 
 def _slice(params: dict[str, Any], value: np.ndarray) -> np.ndarray:
     strides = params["strides"] or (1,) * value.ndim
-    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
-    return value[tuple(slice(*bound) for bound in bounds)]
+    return value[tuple(map(slice, params["start_indices"], params["limit_indices"], strides))]
 
 
 def _plain(function: Callable) -> Callable:
@@ -184,7 +174,7 @@ _NUMPY = {
 
 _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NUMPY.items()} | {
     "broadcast_in_dim": _broadcast,
-    "iota": _iota,
+    "iota": lambda params, *_: np.indices(params["shape"], sparse=True)[params["dimension"]],
     "slice": _slice,
     "div": lambda params, a, b: a / b if a.dtype.kind in "fc" else np.trunc(np.true_divide(a, b)),
     "gather": gather,

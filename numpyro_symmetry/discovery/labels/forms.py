@@ -217,9 +217,7 @@ class Forms:
 
     def _joined(self, name: str, given: Sequence[Form]) -> Form:
         """``and``, or ``or``, of truth values: the same in whatever order, and however bracketed."""
-        parts = frozenset[Form]()
-        for form in given:
-            parts |= self._any_of.get((name, form), frozenset([form]))
+        parts = frozenset[Form]().union(*(self._any_of.get((name, form), {form}) for form in given))
         parts -= {self._truth[name == "and"]}
         if len(parts) <= 1:
             return next(iter(parts), self._truth[name == "and"])

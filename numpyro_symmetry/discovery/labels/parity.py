@@ -50,11 +50,12 @@ _APART = {
 _EVENS = {*EVENS, "abs", "is_finite"}
 
 
-# operands that hold values, the first so many, or at these positions; all others are indices
-_TAKES = {"gather": 1, "dynamic_slice": 1}
-
-
-_PUTS = {"scatter": (0, 2), "scatter-add": (0, 2), "scatter_add": (0, 2), "dynamic_update_slice": (0, 1)}
+# positions of operands that hold values; all others are indices
+_HOLD_VALUES = {
+    **dict.fromkeys(["gather", "dynamic_slice"], (0,)),
+    **dict.fromkeys(["scatter", "scatter-add", "scatter_add"], (0, 2)),
+    "dynamic_update_slice": (0, 1),
+}
 
 
 def even_sets(
@@ -101,8 +102,7 @@ def _run_closed(
 ) -> tuple[list[Parity], list[Form]]:
     """Parities and forms of a program's results; an operation that no wanted result depends on demands nothing."""
     body = body_of(closed)
-    consts = [known(x) for x in consts_of(closed)]
-    given = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
+    given = dict(zip([*body.constvars, *body.invars], [*map(known, consts_of(closed)), *args], strict=True))
     constants = constants_of(body, {var: value for var, value in given.items() if isinstance(value, Known)})
     live = live_in(body, constants, wanted)
     environment: dict[Any, Parity] = {var: value for var, value in given.items() if not isinstance(value, Known)}
@@ -279,12 +279,9 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
     if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
         power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
         return [operands[0] if power % 2 else EVEN]
-    if name in _TAKES:
-        demands.vanish(*operands[_TAKES[name] :])
-        return [operands[0]]
-    if name in _PUTS:
-        demands.vanish(*(p for k, p in enumerate(operands) if k not in _PUTS[name]))
-        return [demands.agree([operands[k] for k in _PUTS[name]])]
+    if name in _HOLD_VALUES:
+        demands.vanish(*(p for k, p in enumerate(operands) if k not in _HOLD_VALUES[name]))
+        return [demands.agree([operands[k] for k in _HOLD_VALUES[name]])]
     if name == "select_n":
         if (chosen := operand_chosen(equation, given)) is not None:
             return [operands[chosen]]
@@ -307,8 +304,7 @@ def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], dem
     scanned = map(demands.whole, operands[start:])
     inside, _ = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
     out = [demands.whole(parity) for parity in inside]
-    for each in zip(carry, operands[num_consts:start], out[:num_carry], strict=True):
-        demands.agree(each)
+    demands.agree_each(carry, operands[num_consts:start], out[:num_carry])
     return [*carry, *out[num_carry:]]
 
 
@@ -317,16 +313,14 @@ def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], de
     start = num_condition + params["body_nconsts"]
     carry = [demands.unknown() for _ in operands[start:]]
     out, _ = _run_closed(params["body_jaxpr"], [*known_[num_condition:start], *carry], demands)
-    for each in zip(carry, operands[start:], out, strict=True):
-        demands.agree(each)
+    demands.agree_each(carry, operands[start:], out)
     demands.vanish(*_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands)[0])
     return [*carry]
 
 
 def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
     demands.vanish(operands[0])
-    out = [_run_closed(branch, known_[1:], demands)[0] for branch in params["branches"]]
-    return [demands.agree(results) for results in zip(*out, strict=True)]
+    return demands.agree_each(*(_run_closed(branch, known_[1:], demands)[0] for branch in params["branches"]))
 
 
 def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
@@ -335,8 +329,7 @@ def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], de
     solution = [demands.unknown() for _ in operands[start:]]
     consts = known_[: params["const_lengths"].matvec]
     inside, _ = _run_closed(params["jaxprs"].matvec, [*consts, *solution], demands)
-    for each in zip(inside, operands[start:], strict=True):
-        demands.agree(each)
+    demands.agree_each(inside, operands[start:])
     return [*solution]
 
 

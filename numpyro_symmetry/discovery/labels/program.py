@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from numpyro.distributions import constraints
 from numpyro_symmetry.models.compat import body_of
 from numpyro_symmetry.models.data import is_array, is_table
 from numpyro_symmetry.models.functions import Outputs
-from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, sites_of, ways_to_give
+from numpyro_symmetry.models.log_joint import Data, LogJoint, Way, in_first_way, sites_of, ways_to_give
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import Program as TracedFunction
@@ -164,11 +163,7 @@ def _opaque(
             supports,
         )
 
-    *opaque, nothing = ways
-    for way in opaque:
-        with contextlib.suppress(*LOOKED_AT):
-            return traced_in(way)
-    return traced_in(nothing)
+    return in_first_way(ways, traced_in)
 
 
 def _is_real(trace: dict[str, Any], name: str) -> bool:

@@ -115,11 +115,11 @@ class Reading:
         seen: dict[tuple[Any, ...], int] = {}
         return tuple(seen.setdefault(tuple(frozenset(met.get(i, ())) for i in row), len(seen)) for row in rows)
 
-    def unlabelled_axes(self, found: Symmetry | None) -> dict[int, list[tuple[str, int]]]:
+    def unlabelled_axes(self, found: Symmetry) -> dict[int, list[tuple[str, int]]]:
         """Size -> axes that carry no group of a symmetry and meet no data."""
         axes: dict[int, list[tuple[str, int]]] = {}
         for site, terms in self.sites.items():
-            entries = padded(found.axes.get(site, ()) if found is not None else (), len(terms))
+            entries = padded(found.axes.get(site, ()), len(terms))
             own = entries[len(entries) - len(terms) :]
             for k, term in enumerate(terms):
                 meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
@@ -261,10 +261,8 @@ class Reading:
 
         def as_a_whole(site: str) -> list[Finding]:
             entries = [entry for entry in symmetry.axes.get(site, ()) if isinstance(entry, VIRTUAL)]
-            names = [axis.group for axis in labels(entries) if axis.group is not None]
-            words = " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
             seen = "" if all(isinstance(entry, Whole) for entry in entries) else "verified numerically only"
-            return [Finding(site, 0, 1, words, seen, "")] if names else []
+            return [Finding(site, 0, 1, _words(entries, symmetry), seen, "")] if entries else []
 
         def by_axis(site: str, terms: list[Term]) -> list[Finding]:
             return [
@@ -281,16 +279,21 @@ class Reading:
         self, site: str, position: int, term: Term, symmetry: Symmetry, tried: Symmetry, refusal: str
     ) -> Finding:
         entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
-        group = _words(entry, symmetry)
+        group = _words([entry], symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
         if group and isinstance(entry, str | Unsigned):
-            orbits = symmetry.groups[_name(entry)].orbits
+            (name,) = names_in([entry])
+            orbits, over = symmetry.groups[name].orbits, symmetry.groups[name].over
             if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
                 # labels alone would not have freed this axis
                 text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
                 return Finding(site, position, term.size, group, text, "")
+            if not coloured and name not in tried.groups:
+                # labels free the group, and numbers alone fibre it over another axis
+                text = f"verified numerically only for each {over[-1]!r} by itself"
+                return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
-            return Finding(site, position, term.size, group, _by_numbers(entry, symmetry, tried), "")
+            return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
         taken_apart = isinstance(resolve(term), Joined)
         apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
@@ -316,23 +319,10 @@ def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
     return (1 if orbits is None else len(set(orbits))) < len(np.unique(colours))
 
 
-def _by_numbers(entry: AxisEntry, symmetry: Symmetry, tried: Symmetry) -> str:
-    """The remark on a group that labels free and that numbers alone fibre over another axis; empty for any other."""
-    if not isinstance(entry, str | Unsigned) or _name(entry) in tried.groups:
-        return ""
-    return f"verified numerically only for each {symmetry.groups[_name(entry)].over[-1]!r} by itself"
-
-
-def _name(entry: str | Unsigned) -> str:
-    return entry.group if isinstance(entry, Unsigned) else entry
-
-
-def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
-    if isinstance(entry, str | Unsigned):
-        name = _name(entry)
-        return f"{symmetry.groups[name]} {name!r}" if name in symmetry.groups else ""
-    parts = [_words(part, symmetry) for part in getattr(entry, "groups", ())]
-    return " and ".join(dict.fromkeys(filter(None, parts)))
+def _words(entries: Sequence[AxisEntry], symmetry: Symmetry) -> str:
+    """The groups that stand in these entries, axes that do not move apart."""
+    names = dict.fromkeys(axis.group for axis in labels(entries) if axis.group in symmetry.groups)
+    return " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
 
 
 def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:

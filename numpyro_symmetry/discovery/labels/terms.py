@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,11 +44,11 @@ class Reason(NamedTuple):
         return self.strength in ("moved", "no rule")
 
 
+@dataclass(eq=False)
 class Uniform:
     """An axis along which the value does not vary."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    size: int
 
 
 class Atom:
@@ -110,7 +111,7 @@ def pinned(size: int, reason: Reason) -> Term:
     return coloured(size, np.arange(size), reason)
 
 
-def coloured(size: int, colours: np.ndarray, reason: Reason) -> Term:
+def coloured(size: int, colours: np.ndarray | None, reason: Reason) -> Term:
     """A fresh axis of which only indices of one colour may be exchanged."""
     term = axis(size)
     impose(term, colours, reason)
@@ -126,24 +127,20 @@ def resolve(term: Term) -> Term:
             return term
         term.link = resolve(term.link)
         return term.link
+    kind, trivial = (Product, 1) if isinstance(term, Product) else (Joined, 0)
     parts: list[Term] = []
-    if isinstance(term, Product):
-        for part in map(resolve, term.parts):
-            if part.size != 1:
-                parts += part.parts if isinstance(part, Product) else [part]
-        if all(isinstance(part, Uniform) for part in parts):
-            return Uniform(term.size)
-        if len(parts) == 1:
-            return parts[0]
-        if isinstance(parts[0], Joined):
-            return resolve(Joined(Product([part, *parts[1:]]) for part in parts[0].parts))
-        return Product(parts)
     for part in map(resolve, term.parts):
-        if part.size:
-            parts += part.parts if isinstance(part, Joined) else [part]
-    if not parts:
-        return Uniform(0)
-    return parts[0] if len(parts) == 1 else Joined(parts)
+        if part.size != trivial:
+            parts += part.parts if isinstance(part, kind) else [part]
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(term, Joined):
+        return Joined(parts) if parts else Uniform(0)
+    if all(isinstance(part, Uniform) for part in parts):
+        return Uniform(term.size)
+    if isinstance(parts[0], Joined):
+        return resolve(Joined(Product([part, *parts[1:]]) for part in parts[0].parts))
+    return Product(parts)
 
 
 def atoms_of(term: Term) -> list[Atom]:
@@ -196,10 +193,9 @@ def impose(term: Term, colours: np.ndarray | None, reason: Reason) -> None:
         for k, part in enumerate(term.parts):
             impose(part, slice_colours(grid, k), reason)
     else:
-        start = 0
-        for part in term.parts:
-            impose(part, colours[start : start + part.size], reason)
-            start += part.size
+        ends = np.cumsum([part.size for part in term.parts])
+        for part, own in zip(term.parts, np.split(colours, ends[:-1]), strict=True):
+            impose(part, own, reason)
 
 
 def pin(term: Term, reason: Reason) -> None:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.discovery.labels.program import Program
-from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted
+from numpyro_symmetry.models.compat import body_of, consts_of, inlined
 
 _SUMS = ("add", "add_any")
 _MOST_BYTES, _MOST_LETTERS = 10_000, 200
@@ -76,21 +76,18 @@ def _flatten(
 ) -> list[int]:
     """Append a program's steps, those of programs it calls too, and marks of constants; returns numbers of results."""
 
-    def constant(x: Any) -> int:
+    def constant(x: Any, _: Any) -> int:
         number = next(count)
         known[number] = _mark_of(x)
         return number
 
     def results_of(equation: Any, entering: list[int]) -> list[int]:
-        if (inner := called(equation)) is not None:
-            return _flatten(inner, entering, count, steps, known)
         leaving, name = [next(count) for _ in equation.outvars], equation.primitive.name
         settings = sorted((setting, _words(x)) for setting, x in equation.params.items())
         steps.append(_Step(hash((name, *settings)), entering, leaving, name in _SUMS))
         return leaving
 
-    given = [*map(constant, consts_of(closed)), *operands]
-    return interpreted(body_of(closed), given, lambda number: constant(number.val), results_of)
+    return inlined(body_of(closed), consts_of(closed), operands, constant, results_of)
 
 
 def _mark_of(constant: Any) -> int:

@@ -40,19 +40,11 @@ Piece = tuple[Term, int, int]
 
 
 class Known(NamedTuple):
-    """A value that does not depend on latent values or data."""
+    """A value that does not depend on latent values or data: made of constants, and of no part of a latent axis."""
 
     value: Any
-
-    @property
-    def origin(self) -> Origin:
-        """Made of constants."""
-        return Origin.COUNTED
-
-    @property
-    def pieces(self) -> frozenset[Piece]:
-        """Made of no part of a latent axis."""
-        return frozenset()
+    origin = Origin.COUNTED
+    pieces = frozenset[Piece]()
 
     @property
     def tag(self) -> object:

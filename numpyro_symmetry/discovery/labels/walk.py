@@ -145,12 +145,13 @@ class Walk:
     line: str = ""
     _tags: dict[tuple[Any, ...], tuple[str, int]] = field(default_factory=dict)
 
-    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+    def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """Labels of a program's results, given those of its arguments."""
-        given = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-        known = constants_of(jaxpr, {var: value for var, value in given.items() if isinstance(value, Known)})
-        live = live_in(jaxpr, known)
-        environment = given | known
+        jaxpr = body_of(closed)
+        given = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*map(known, consts_of(closed)), *args], strict=True))
+        constants = constants_of(jaxpr, {var: value for var, value in given.items() if isinstance(value, Known)})
+        live = live_in(jaxpr, constants)
+        environment = given | constants
 
         def read(atom: Any) -> Value:
             if isinstance(atom, core.Literal):
@@ -159,7 +160,7 @@ class Walk:
             return environment.get(atom, _LEFT_OUT)
 
         for equation in jaxpr.eqns:
-            if all(var in known or var not in live for var in equation.outvars):
+            if all(var in constants or var not in live for var in equation.outvars):
                 continue
             operands = list(map(read, equation.invars))
             chosen = operand_chosen(equation, [x if isinstance(x, Known) else None for x in operands])
@@ -169,10 +170,6 @@ class Walk:
                 self.see(value)
                 environment[var] = value
         return [read(var) for var in jaxpr.outvars]
-
-    def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
-        """`run` for a program that brings its constants."""
-        return self.run(body_of(closed), [known(x) for x in consts_of(closed)], args)
 
     def run_apart(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """`run_closed` for a loop's body or a branch: indices of an axis come out of it as mere numbers."""

@@ -91,8 +91,6 @@ class Fibre(NamedTuple):
 
 def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
     """The symmetry with every group fibred over an axis beside it, wherever all evidence agrees."""
-    if not symmetry.groups:
-        return symmetry
     first = next(iter(evidence()))
     at, free = first.places[0], dict[str, list[Any]]()
     shapes = {site: np.shape(x) for site, x in at.values.items()}

@@ -135,7 +135,7 @@ def _only_permutes(proof: Proof) -> bool:
         entries = np.sort(np.ravel(base[site]))
         own_rounding = frozen.rounding.relative * (1.0 + float(np.abs(entries).max(initial=0.0)))
         for trial in trials:
-            after = frozen.log_probs(action.move(trial, at.values))
+            after = frozen.at(action.move(trial, at.values)).log_probs
             difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
             if not (difference <= own_rounding and largest_gap(as_factor, base, after).ratio <= 1.0):
                 return False
@@ -145,12 +145,12 @@ def _only_permutes(proof: Proof) -> bool:
 def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Point]) -> Iterator[str]:
     """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
     name = movable(symmetry)[0] if label == ALL_GROUPS else label
-    found = False
+    found, evidence, trials = False, Evidence(frozen, places, [], []), partial(trial_elements, count=1)
     edits = _edits(symmetry, name, places[0].values, nouns(is_function=frozen.is_function))
     for text, edited in sorted(edits, key=lambda edit: not edit[0].startswith("Add")):
         if found and text.startswith("Remove"):
             return
-        if _repairs(frozen, edited, name, places):
+        if prove(evidence, edited.restrict([name]), np.random.default_rng(1), trials).holds:
             found = True
             yield text
 
@@ -178,8 +178,3 @@ def _edits(symmetry: Symmetry, name: str, place: Values, of: Nouns) -> Iterator[
     if signed:
         unsigned = replace(symmetry, kinds={**symmetry.kinds, name: "permutation"})
         yield f"Drop the signs of {name!r} (kind 'permutation'): the {of.whole} is not odd in it.", unsigned
-
-
-def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Point]) -> bool:
-    alone, trials = edited.restrict([name]), partial(trial_elements, count=1)
-    return prove(Evidence(frozen, places, [], []), alone, np.random.default_rng(1), trials).holds

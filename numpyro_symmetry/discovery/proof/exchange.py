@@ -24,7 +24,7 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
 from numpyro_symmetry.discovery.proof.prove import is_firmly_inside, prove, sites_left
-from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_beyond, gap_to
+from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_to
 from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
@@ -66,11 +66,10 @@ class Suspects(NamedTuple):
     odds: tuple[str, ...]
     batches: dict[str, tuple[int, ...]]
 
-    def pairs(self, family: Family) -> Iterator[tuple[int, int]]:
+    def pairs(self, family: Family) -> set[tuple[int, int]]:
         """Positions of two sites of a family that the program uses alike."""
-        for i, j in itertools.combinations(range(len(family)), 2):
-            if self.marks[family[i]] == self.marks[family[j]]:
-                yield i, j
+        marks = [self.marks[site] for site in family]
+        return {(i, j) for i, j in itertools.combinations(range(len(family)), 2) if marks[i] == marks[j]}
 
 
 class Exchange(NamedTuple):
@@ -200,7 +199,7 @@ def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part
     flips: list[Part] = [("flip", (site, 1.0)) for site in suspects.flips]
     sizes = {len(family) for family in suspects.families} | ({2} if flips or suspects.odds else set())
     for size in sorted(sizes):
-        here = {family: set(suspects.pairs(family)) for family in suspects.families if len(family) == size}
+        here = {family: suspects.pairs(family) for family in suspects.families if len(family) == size}
         for pair in itertools.combinations(range(size), 2):
             families: list[Part] = [("family", family) for family, pairs in here.items() if pair in pairs]
             # a site that is exchanged does not have its own entries exchanged as well
@@ -269,7 +268,7 @@ def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) 
     """Whether anything but their own priors depends on two exchanged sites: otherwise the exchange is of no use."""
     pair = family[exchange.first], family[exchange.second]
     copied = at.values | {pair[1]: at.values[pair[0]]}
-    return not gap_beyond(evidence.frozen, at, copied, set(pair)).ratio <= CONTROL_FACTOR
+    return not gap_to(evidence.frozen, at, copied, set(pair)).ratio <= CONTROL_FACTOR
 
 
 # ---- in words --------------------------------------------------------------------------------------------------------

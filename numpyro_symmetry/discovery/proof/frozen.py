@@ -17,16 +17,16 @@ from jax.extend import core
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, Rounding
+from numpyro_symmetry.models.compat import equations
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.functions import Outputs
-from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way
+from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way, in_first_way
 from numpyro_symmetry.models.programs import (
     DOUBLE,
     WIDENED,
     Precision,
     Program,
     compiled_for_many,
-    equations,
     on_device,
     session_precision,
     traced,
@@ -94,21 +94,17 @@ class FrozenModel(NamedTuple):
         return {name: int(np.prod(shape)) for name, shape in self.sites.shapes.items()}
 
     def at(self, values: Values) -> Point:
-        """A point, with its log probabilities."""
-        return Point(values, self.log_probs(values))
+        """A point, with the scaled log probability of each site there."""
+        return self.at_each([values])[0]
 
     def at_each(self, places: list[Values]) -> list[Point]:
         """Points, with their log probabilities, no more of them than are evaluated at a time."""
         found = self.log_probs_of(stacked(places))
         return [Point(values, {name: x[k] for name, x in found.items()}) for k, values in enumerate(places)]
 
-    def log_probs(self, place: Values) -> Values:
-        """Site -> scaled log probability at one point."""
-        return _first(self.log_probs_of(stacked([place])))
-
     def inside(self, place: Values) -> Values:
         """Constrained site -> whether its value at one point lies in its support."""
-        return _first(self.inside_of(stacked([place])))
+        return {name: x[0] for name, x in self.inside_of(stacked([place])).items()}
 
 
 class Point(NamedTuple):
@@ -130,10 +126,6 @@ def stacked(places: list[Values]) -> Stack:
     return {site: stacked_site([place[site] for place in places]) for site in places[0]}
 
 
-def _first(stack: Stack) -> Values:
-    return {name: x[0] for name, x in stack.items()}
-
-
 class CompiledModel(NamedTuple):
     """A model's log joint, compiled for data of some shapes.
 
@@ -150,8 +142,8 @@ class CompiledModel(NamedTuple):
         Compiled functions of values, or noise, and data. The programs that they were compiled from are let go.
     scored
         Observed sites that hold data, or all outputs of a function.
-    data_shapes
-        Shapes and types of the data.
+    inputs
+        Shapes and types of latent values, and of the data.
     numbers
         Constants of the program of `log_probs` themselves, and scalar data by their position, each with whether a
         comparison reads it.
@@ -159,8 +151,6 @@ class CompiledModel(NamedTuple):
         See `FrozenModel`.
     most_points
         How many points are evaluated at a time.
-    shapes
-        Latent site -> shape.
     """
 
     joint: Joint
@@ -172,18 +162,17 @@ class CompiledModel(NamedTuple):
     inside: Callable
     place: Callable
     scored: tuple[str, ...]
-    data_shapes: Data
+    inputs: tuple[Any, ...]
     numbers: list[tuple[Any, bool]]
     rounding: Rounding
     unread: set[str]
     alone: set[str]
     most_points: int
-    shapes: dict[str, tuple[int, ...]]
 
     def on(self, data: Data) -> FrozenModel:
         """The model held fixed on ``data``; its points lie about the prior that it has on its own data."""
-        own = on_device(self.own, self.data_shapes, self.precision)
-        given = own if data is self.own else on_device(data, self.data_shapes, self.precision)
+        own = on_device(self.own, self.inputs[1], self.precision)
+        given = own if data is self.own else on_device(data, self.inputs[1], self.precision)
         leaves = jax.tree.leaves(data)
         numbers = [(leaves[x] if isinstance(x, int) else x, compared) for x, compared in self.numbers]
         return FrozenModel(
@@ -216,12 +205,8 @@ def freeze(joint: Joint, ways: Iterable[Way]) -> CompiledModel:
     for precision, way, kept in attempts:
         with contextlib.suppress(*_NOT_IN_DOUBLE):
             return compile_model(_with(joint, joint.args, joint.kwargs, precision, kept), way, precision, kept)
-    *most, last = ways
     with jax.default_matmul_precision("highest"):
-        for way in most:
-            with contextlib.suppress(*LOOKED_AT):
-                return compile_model(joint, way, session_precision(), "")
-        return compile_model(joint, last, session_precision(), "")
+        return in_first_way(ways, lambda way: compile_model(joint, way, session_precision(), ""))
 
 
 def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> CompiledModel:
@@ -244,13 +229,12 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
         inside=joint.compiled_inside(values, own, precision, most),
         place=place,
         scored=tuple(log_probs.outputs) if isinstance(joint, Outputs) else sites.scored,
-        data_shapes=log_probs.inputs[1],
+        inputs=log_probs.inputs,
         numbers=_numbers_in(log_probs, len(sites.shapes)),
         rounding=IN_DOUBLE if precision.evaluated_in_double and not _rounds(log_probs.body) else IN_SINGLE,
         unread=_unread(reads, sites.shapes) - sites.improper - sites.leaves,
         alone={name for name in sites.shapes if reads.get(name) == {name}},
         most_points=most,
-        shapes={name: x.shape for name, x in values.items()},
     )
 
 
@@ -285,7 +269,7 @@ def _copied(given: Any, kept: str) -> Any:
 def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:
     """Log probability -> the latent values on which it depends, by the structure of the program."""
     data = [NOTHING] * (len(program.body.invars) - len(given))
-    found = through(program.body, [*(frozenset([name]) for name in given), *data])
+    found = through(program.closed, [*(frozenset([name]) for name in given), *data])
     return dict(zip(sorted(program.outputs), found, strict=True))
 
 
@@ -296,12 +280,9 @@ def _unread(reads: Mapping[str, frozenset[str]], given: Iterable[str]) -> set[st
 
 def _rounds(jaxpr: Any) -> bool:
     """Whether a program casts float64 to less anywhere: then its last digits are noise."""
-    for equation in equations(jaxpr):
-        if equation.primitive.name == "convert_element_type":
-            old, new = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
-            if old == np.float64 and jnp.issubdtype(new, jnp.floating) and new != np.float64:
-                return True
-    return False
+    casts = [e for e in equations(jaxpr) if e.primitive.name == "convert_element_type"]
+    types = [(cast.invars[0].aval.dtype, cast.outvars[0].aval.dtype) for cast in casts]
+    return any(old == np.float64 and jnp.issubdtype(new, jnp.floating) and new != np.float64 for old, new in types)
 
 
 def _numbers_in(program: Program, num_values: int) -> list[tuple[Any, bool]]:

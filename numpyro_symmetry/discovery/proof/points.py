@@ -92,7 +92,7 @@ def _message(model: FrozenModel, bad: Values) -> str:
             "or a prior whose draws the likelihood rejects."
         )
     # at parameters that were trained a function has a value, if it has any
-    own = _not_finite(model.log_probs({name: np.asarray(model.sites.settings[name]) for name in model.sizes}))
+    own = _not_finite(model.at({name: np.asarray(model.sites.settings[name]) for name in model.sizes}).log_probs)
     where = "at its parameters as they are" if own else "when its parameters are moved by about half of their size"
     return (
         f"The function's outputs are not finite {where} ({_first_of(own or bad)}): look for values that have to stay "

@@ -28,8 +28,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     batched,
     control_gaps,
     few_elements,
-    gap_beyond,
-    gaps_beyond,
+    gap_to,
     gaps_to,
     has_signs,
     largest,
@@ -178,7 +177,7 @@ def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
     """Whether a wrong action on a group changes more than its sites' own priors, at any point about the prior."""
     frozen, own = evidence.frozen, evidence.frozen.alone.intersection(action.sites[name])
     return any(
-        gap_beyond(frozen, at, values, own).ratio > frozen.rounding.telling
+        gap_to(frozen, at, values, own).ratio > frozen.rounding.telling
         for at in evidence.places
         for values in wrong_actions(action, name, at.values)
     )
@@ -192,7 +191,7 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
         for batch in batched(left, frozen.most_points):
             own = [frozen.alone.intersection(action.sites[name]) for name in batch]
             steps = [at.values | nudged({s: at.values[s] for s in action.sites[name]}, _STEP) for name in batch]
-            gaps = gaps_beyond(frozen, at, stacked(steps), own)
+            gaps = gaps_to(frozen, at, stacked(steps), own)
             names += [name for name, gap in zip(batch, gaps, strict=True) if not gap.ratio > 1.0]
     return names
 
@@ -228,9 +227,6 @@ def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
 def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Stack) -> list[str]:
     """For each moved point, the first of ``sites`` that left its support by more than rounding; empty if none."""
     count = len(next(iter(stack.values())))
-    if not frozen.sites.constrained:
-        return [""] * count
-
     stays = np.zeros(count, bool)
     for nudge in (0.0, NUDGE, -NUDGE):
         inside = frozen.inside_of(nudged(stack, nudge) if nudge else stack)

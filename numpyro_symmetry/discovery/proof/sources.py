@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -42,6 +43,7 @@ class Sources:
     opaque: bool
     rng: np.random.Generator
     own: Evidence
+    _others: dict[int, Evidence | None] = field(default_factory=dict)
 
     @staticmethod
     def of(model: CompiledModel, *, opaque: bool, rng: np.random.Generator, reaches_far: bool) -> Sources:
@@ -59,10 +61,6 @@ class Sources:
     def _further(self) -> Evidence:
         return self.own if self.own.far else with_far_points(self.own, self.rng)
 
-    @functools.cached_property
-    def _others(self) -> dict[int, Evidence | None]:
-        return {}
-
     def redrawn(self) -> Iterator[Evidence]:
         """Evidence on data sets that were drawn afresh."""
         yield from filter(None, map(self._other, range(1, 1 + EFFORT.num_redrawn)))
@@ -73,8 +71,7 @@ class Sources:
 
     def own_and_others(self) -> Iterator[Evidence]:
         """Evidence on the model's own data, and on all others."""
-        yield self.own
-        yield from self.others()
+        return itertools.chain([self.own], self.others())
 
     def everything(self) -> Iterator[Evidence]:
         """Evidence on the model's own data, again with points far out, and on all others."""
@@ -98,7 +95,7 @@ class Sources:
                 model = on_other_arguments(model, args, kwargs)
             except Exception:  # whatever a model says of data it was not made for
                 return None
-            if _shapes_of(model) != _shapes_of(self.model):
+            if jax.tree.map(np.shape, model.inputs) != jax.tree.map(np.shape, self.model.inputs):
                 return None
         leaves = jax.tree.leaves((args, kwargs))
         frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
@@ -108,8 +105,3 @@ class Sources:
         except NotFiniteError:
             return None
         return measured(with_far_points(found, self.rng))._replace(controls=False)
-
-
-def _shapes_of(model: CompiledModel) -> Any:
-    """Shapes of latent values and of data."""
-    return model.shapes, jax.tree.map(np.shape, model.data_shapes)

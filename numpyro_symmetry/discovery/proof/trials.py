@@ -132,10 +132,9 @@ def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
 
 
 class Action(NamedTuple):
-    """A symmetry bound to a point's shapes: its groups, the sites of each, and the groups of each stack of sites."""
+    """A symmetry bound to a point's shapes: the sites of each of its groups, and the groups of each stack of sites."""
 
     symmetry: Symmetry
-    groups: Mapping[str, Group]
     sites: Mapping[str, Sequence[str]]
     standing: Sequence[tuple[Stack, set[str]]]
 
@@ -144,7 +143,7 @@ class Action(NamedTuple):
         """The action of a symmetry on points with the shapes of ``values``."""
         bound = symmetry.bind(values)
         standing = [(stack, names_in(stack.entries)) for stack in bound.stacks.values()]
-        return cls(bound, bound.groups, sites_of_groups(bound.axes), standing)
+        return cls(bound, sites_of_groups(bound.axes), standing)
 
     def move(self, element: Element, values: Values) -> Values:
         """A point moved by an element, unchecked so that it may be wrong on purpose; sites that stay are not copied."""
@@ -175,14 +174,18 @@ def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
     return largest_gaps(frozen, before, {name: x[None] for name, x in after.items()})[0]
 
 
-def gap_to(frozen: FrozenModel, at: Point, values: Values) -> Gap:
-    """Largest change of a log probability from one point to another."""
-    return gaps_to(frozen, at, stacked([values]))[0]
+def gap_to(frozen: FrozenModel, at: Point, values: Values, without: Set[str] = frozenset()) -> Gap:
+    """`gaps_to` for one other point."""
+    return gaps_to(frozen, at, stacked([values]), [without])[0]
 
 
-def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack) -> list[Gap]:
-    """Largest change of a log probability from one point to each of several."""
-    return largest_gaps(frozen, at.log_probs, frozen.log_probs_of(stack))
+def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack, without: Sequence[Set[str]] = ()) -> list[Gap]:
+    """Largest change of a log probability from one point to each of several; priors of ``without[k]`` do not count."""
+    after = frozen.log_probs_of(stack)
+    for k, sites in enumerate(without):
+        for site in after.keys() & sites:
+            after[site][k] = at.log_probs[site]
+    return largest_gaps(frozen, at.log_probs, after)
 
 
 def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
@@ -214,20 +217,6 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> li
     return [largest(NO_GAP, *at) for at in zip(*gaps, strict=True)]
 
 
-def gap_beyond(frozen: FrozenModel, at: Point, values: Values, own: Set[str]) -> Gap:
-    """`gaps_beyond` of one point."""
-    return gaps_beyond(frozen, at, stacked([values]), [own])[0]
-
-
-def gaps_beyond(frozen: FrozenModel, at: Point, stack: points.Stack, own: Sequence[Set[str]]) -> list[Gap]:
-    """Largest change to each of several points, the priors of sites ``own[k]`` left out for the k-th."""
-    after = {name: np.array(x) for name, x in frozen.log_probs_of(stack).items()}
-    for k, sites in enumerate(own):
-        for site in after.keys() & sites:
-            after[site][k] = at.log_probs[site]
-    return largest_gaps(frozen, at.log_probs, after)
-
-
 def control_gaps(
     frozen: FrozenModel, action: Action, names: Iterable[str], at: Point, enough: float = CONTROL_FACTOR
 ) -> dict[str, Gap]:
@@ -257,7 +246,7 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
     First at as few indices as a generator moves, which is likelier to leave a log probability finite; then at more, as
     many units of a trained layer may be dead on a few data, and an action on dead units alone shows nothing.
     """
-    group, sites = action.groups[name], action.sites[name]
+    group, sites = action.symmetry.groups[name], action.sites[name]
     orbit, same = max(group.members(), key=len), group.identity().permutation
     ranks = np.arange(len(orbit))
     for generator in group.permutations.generators(ranks)[::-1] if len(orbit) > 1 else ranks[None]:

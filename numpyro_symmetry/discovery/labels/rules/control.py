@@ -21,8 +21,7 @@ from numpyro_symmetry.discovery.labels.values import (
     Value,
 )
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
-from numpyro_symmetry.models.compat import body_of, scan_counts
-from numpyro_symmetry.models.programs import equations
+from numpyro_symmetry.models.compat import body_of, equations, scan_counts
 from numpyro_symmetry.models.reach import NOTHING, through_scan
 
 
@@ -34,7 +33,7 @@ def scan(op: Operation) -> list[Value]:
     kept = _kept_constants(op, num_consts, num_carry)
     counters = _counters(op, num_consts, num_carry)
     carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]
-    carry = [
+    entering = [
         value._replace(origin=Origin.COUNTED) if k in counters and isinstance(value, Typed) else value
         for k, value in enumerate(carry, num_consts)
     ]
@@ -52,7 +51,7 @@ def scan(op: Operation) -> list[Value]:
         Typed(tuple(axes[1:]), origin=operand.origin)
         for axes, operand in zip(op.axes[start:], op.operands[start:], strict=True)
     ]
-    out = walk.run_apart(params["jaxpr"], [*op.operands[:num_consts], *carry, *scanned])
+    out = walk.run_apart(params["jaxpr"], [*op.operands[:num_consts], *entering, *scanned])
     walk.cells, walk.counted = before, counted
     _join(op, carry, out[:num_carry])
     stacked = [
@@ -61,7 +60,7 @@ def scan(op: Operation) -> list[Value]:
         else Typed((steps, *walk.axes(value, shape[1:], op.source)))
         for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
     ]
-    results = [*(_without_origin(value) for value in carry), *stacked]
+    results = [*carry, *stacked]
     # an axis that every step takes apart shows at any point that is tried; one that a branch takes apart may not
     return _with_pieces(results, out) if _may_turn(params["jaxpr"]) else results
 
@@ -135,11 +134,6 @@ def _with_pieces(results: Sequence[Value], out: Sequence[Value]) -> list[Value]:
     """A loop's results, made of whatever parts one of its turns took: each carries on what the last one made."""
     pieces = frozenset().union(*(value.pieces for value in out))
     return [value._replace(pieces=pieces) if isinstance(value, Typed) else value for value in results]
-
-
-def _without_origin(value: Value) -> Value:
-    """A carried value whose origin the loop as a whole is to determine."""
-    return value._replace(origin=Origin.LATENT) if isinstance(value, Typed) else value
 
 
 def _join(op: Operation, carry: Sequence[Value], out: list[Value]) -> None:

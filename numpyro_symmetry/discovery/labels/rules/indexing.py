@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -44,23 +45,23 @@ MAX_FOLLOWED = 500_000
 def slice_(op: Operation) -> Axes:
     """A slice makes an axis several put end to end; one with a stride takes every so many-th index."""
     strides = op.params["strides"] or (1,) * len(op.shapes[0])
-    bounds = zip(op.params["start_indices"], op.params["limit_indices"], strides, strict=True)
     return [
         [
-            part_of(op, term, start, stop) if stride == 1 else in_steps(op, term, start, stride, n, "sliced by steps")
-            for term, (start, stop, stride), n in zip(op.axes[0], bounds, op.out_shapes[0], strict=True)
+            in_steps(op, term, start, stride, n, "sliced by steps")
+            for term, start, stride, n in zip(
+                op.axes[0], op.params["start_indices"], strides, op.out_shapes[0], strict=True
+            )
         ]
     ]
 
 
-def split(op: Operation) -> list[Value]:
+def split(op: Operation) -> list[Typed]:
     """Several slices at once."""
-    position, start, results = op.params["axis"], 0, []
-    for n in op.params["sizes"]:
+    position, results = op.params["axis"], []
+    for start, stop in itertools.pairwise([0, *itertools.accumulate(op.params["sizes"])]):
         axes, alone = list(op.axes[0]), op._replace(pieces=set())
-        axes[position] = part_of(alone, axes[position], start, start + n)
+        axes[position] = part_of(alone, axes[position], start, stop)
         results.append(Typed(tuple(axes), pieces=frozenset(alone.pieces)))
-        start += n
     return results
 
 
@@ -74,7 +75,10 @@ def in_steps(op: Operation, term: Term, start: int, stride: int, size: int, why:
     """The label of every ``stride``-th index, which makes the axis a product of units and of the places in each.
 
     Of gates that stand in turns, or of real and imaginary parts: as if the axis had been reshaped, and then indexed.
+    Indices one after another are a slice; others, and those of no one ``stride`` (0), are in an order of their own.
     """
+    if stride == 1:
+        return part_of(op, term, start, start + size)
     if start >= stride or size * stride != term.size or is_uniform(term):
         return in_another_order(op, term, size, why)
     ((units, place),) = reshape(op._replace(axes=[[term]], out_shapes=[(size, stride)]))
@@ -111,9 +115,7 @@ def concatenate(op: Operation) -> list[Value]:
 def stack(op: Operation) -> list[list[Term]]:
     """A new axis, each of whose indices comes from another value."""
     position = op.params.get("axis", op.params.get("dimension", 0))
-    out: list[Term] = [Uniform(n) for n in op.shapes[0]]
-    for axes in op.axes:
-        out = [op.meet(a, b) for a, b in zip(out, axes, strict=True)]
+    out = [functools.reduce(op.meet, terms) for terms in zip(*op.axes, strict=True)]
     out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
     return [out]
 
@@ -146,15 +148,11 @@ def reverse(op: Operation) -> list[list[Term]]:
     ]
 
 
-def unstack(op: Operation) -> list[Value]:
+def unstack(op: Operation) -> list[Typed]:
     """Each index of an axis on its own."""
-    position, results = op.params["axis"], []
-    for index in range(len(op.out_shapes)):
-        alone = op._replace(pieces=set())
-        part_of(alone, op.axes[0][position], index, index + 1)
-        axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
-        results.append(Typed(axes, pieces=frozenset(alone.pieces)))
-    return results
+    position = op.params["axis"]
+    slices = split(op._replace(params={"axis": position, "sizes": (1,) * len(op.out_shapes)}))
+    return [value._replace(axes=value.axes[:position] + value.axes[position + 1 :]) for value in slices]
 
 
 def tile(op: Operation) -> list[list[Term]]:
@@ -233,13 +231,8 @@ def _at(op: Operation, indices: np.ndarray) -> Operation:
 
 def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
     """Labels of the axes of the indices: where some columns are constant, those of the others."""
-    if not columns:
-        return list(op.axes[1][:-1])
-    out: list[Term] = [Uniform(n) for n in op.shapes[1][:-1]]
-    for column in columns:
-        if isinstance(column, Typed):
-            out = [op.meet(a, b) for a, b in zip(out, column.axes[:-1], strict=True)]
-    return out
+    varying = [column.axes[:-1] for column in columns if isinstance(column, Typed)] or [op.axes[1][:-1]]
+    return [functools.reduce(op.meet, terms) for terms in zip(*varying, strict=True)]
 
 
 def _counted(indices: Value | None, size: int) -> int | None:
@@ -282,31 +275,23 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
             continue
         numbered = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
         source = places.gather(params, np.broadcast_to(numbered, shape), indices)
-        moving = varying(source)
-        if (source < 0).any():
-            op.mix(operand[k])
-            pin(operand[k], reason)
-            for j, size in enumerate(op.out_shapes[0]):
-                out[j] = unify(out[j], pinned(size, reason), reason)
-        elif not moving:
-            if source.size:
-                _index(op, operand[k], int(source.reshape(-1)[0]), reason)
-        elif len(moving) == 1:
-            (j,) = moving
-            line = line_along(source, j)
-            steps = set(np.diff(line).tolist())
-            if steps == {1}:
-                taken = part_of(op, operand[k], int(line[0]), int(line[-1]) + 1)
-            elif len(steps) == 1 and min(steps) > 1:
-                taken = in_steps(op, operand[k], int(line[0]), min(steps), len(line), "indexed in another order")
-            else:
-                taken = in_another_order(op, operand[k], len(line), "indexed in another order")
-            out[j] = unify(out[j], taken, reason)
-        else:
+        is_filled = (source < 0).any()
+        moving = list(range(len(out))) if is_filled else varying(source)
+        if is_filled or len(moving) > 1:
             op.mix(operand[k])
             pin(operand[k], reason)
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
+        elif not moving:
+            if source.size:
+                _index(op, operand[k], int(source.reshape(-1)[0]), reason)
+        else:
+            (j,) = moving
+            line = line_along(source, j)
+            steps = set(np.diff(line).tolist())
+            stride = steps.pop() if len(steps) == 1 else 0
+            taken = in_steps(op, operand[k], int(line[0]), stride, len(line), "indexed in another order")
+            out[j] = unify(out[j], taken, reason)
     return out
 
 

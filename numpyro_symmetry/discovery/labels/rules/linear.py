@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from numpyro_symmetry.discovery.labels.rules.elementwise import (
     Axes,
     unknown,
@@ -64,12 +66,10 @@ def factorisation(op: Operation) -> Axes:
     reason = op.reason(f"goes through {op.name}, for which there is no rule", "no rule")
     if len({len(axes) for axes in op.axes}) > 1:
         return unknown(op)
-    batch: list[Term] = op.axes[0][:-2]
     for number, axes in enumerate(op.axes):
         for term in axes[-2:]:
             op.mix(term, operand=number)
-    for axes in op.axes[1:]:
-        batch = [op.meet(a, b) for a, b in zip(batch, axes[:-2], strict=True)]
+    batch = [functools.reduce(op.meet, terms) for terms in zip(*(axes[:-2] for axes in op.axes), strict=True)]
     if op.name == "triangular_solve":
         # each column of the right-hand side is solved on its own
         matrix, side = op.axes

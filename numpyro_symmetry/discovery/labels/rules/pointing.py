@@ -70,21 +70,16 @@ def compared(op: Operation) -> Axes | list[Value]:
             if along is None or not is_uniform(pointer.axes[along]):
                 continue
             if (term := pointer_of(pointer, op.out_shapes[0][along])) is not None:
-                out = [*pointer.axes[:along], term, *pointer.axes[along + 1 :]]
-                return [Typed(tuple(_as_large(out, op.out_shapes[0])))]
+                axes = zip([*pointer.axes[:along], term, *pointer.axes[along + 1 :]], op.out_shapes[0], strict=True)
+                return [Typed(tuple(axis if axis.size == n else Uniform(n) for axis, n in axes))]
     return as_numbers(op)
-
-
-def _as_large(axes: list[Term], shape: tuple[int, ...]) -> list[Term]:
-    return [Uniform(n) if term.size != n else term for term, n in zip(axes, shape, strict=True)]
 
 
 def counted_along(labels: np.ndarray, shape: tuple[int, ...]) -> int | None:
     """The axis along which an array is 0, 1, 2, …, and varies along no other."""
     if labels.ndim != len(shape):
         return None
-    for k, n in enumerate(shape):
-        counted = np.arange(n).reshape([-1 if j == k else 1 for j in range(len(shape))])
+    for k, (n, counted) in enumerate(zip(shape, np.indices(shape, sparse=True), strict=True)):
         if n > 1 and labels.shape[k] == n and (labels == counted).all():
             return k
     return None

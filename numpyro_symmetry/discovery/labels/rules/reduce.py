@@ -40,7 +40,7 @@ def fold(op: Operation) -> Axes:
 def order_matters(op: Operation) -> Axes:
     """Running sums and the like."""
     position, out = op.params["axis"], list(op.axes[0])
-    out[position] = _pin_axis(op, out[position], "its order matters")
+    out[position] = _pin_axis(op, out[position], "its order matters", out[position].size)
     return [out]
 
 
@@ -96,8 +96,7 @@ def window(op: Operation) -> Axes:
     return [out for _ in op.out_shapes]
 
 
-def _pin_axis(op: Operation, term: Term, text: str, size: int | None = None) -> Term:
-    size = term.size if size is None else size
+def _pin_axis(op: Operation, term: Term, text: str, size: int) -> Term:
     if isinstance(resolve(term), Uniform) and size == term.size and op.name not in _VARIES:
         return Uniform(size)
     op.mix(term)
