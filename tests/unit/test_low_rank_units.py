@@ -120,15 +120,16 @@ def test_information_is_that_of_the_whole_group(model, symmetry):
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_the_mean_of_a_site_is_that_of_its_draws_given_the_sites_before(rank):
-    guide = AutoUnitNormal(network, HIDDEN, rank=rank)
-    trace = traced(guide, perturbed(guide))
-    for site in ("w1", "b1", "w2"):
-        fn = trace[site]["fn"]
-        draws = np.asarray(fn.sample(jax.random.key(5), (4000,)))
-        error = draws.std(0) / math.sqrt(len(draws))
-        assert fn.mean.shape == trace[site]["value"].shape
-        assert (abs(draws.mean(0) - fn.mean) < 4.5 * error).all(), site
-    assert (abs(fn.mean - fn.loc) > 0.01).any()  # of the last site the others do say something
+    with jax.enable_x64(True):
+        guide = AutoUnitNormal(network, HIDDEN, rank=rank)
+        trace = traced(guide, perturbed(guide))
+        for site in ("w1", "b1", "w2"):
+            fn = trace[site]["fn"]
+            draws = np.asarray(fn.sample(jax.random.key(5), (4000,)))
+            error = draws.std(0) / math.sqrt(len(draws))
+            assert fn.mean.shape == trace[site]["value"].shape
+            assert (abs(draws.mean(0) - fn.mean) < 4.5 * error).all(), site
+        assert (abs(fn.mean - fn.loc) > 0.01).any()  # of the last site the others do say something
 
 
 def arrays(n=5, numbers=(7, 30), rank=3, offset=0.0, ratio=1.0):
