@@ -455,7 +455,7 @@ def test_steps_come_near_the_evidence_and_never_above(name):
     guide = AutoConditional(lambda *args, **kwargs: None, model=model)
     svi = SVI(model, guide, optax.adam(3e-2), Trace_ELBO(num_particles=20))
     params = svi.run(jax.random.key(0), 300, X, y, progress_bar=False).params
-    assert set(params) == {"auto_y_step", "auto_y_precision"}
+    assert set(params) == (set() if seen_in(name, 0.1).kind.exact else {"auto_y_step", "auto_y_precision"})
 
     def weight(key):
         with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
