@@ -53,6 +53,15 @@ def test_the_best_of_all_partitions_is_found(distance, seed):
     assert found.expected_distance <= found.of_draws + 1e-12
 
 
+@pytest.mark.parametrize("seed", [111, 219, 248, 285])
+def test_a_partition_with_more_clusters_than_any_draw_is_found(seed):
+    """Of draws at random: from all other starts but the last cut of the tree, the search ends higher."""
+    draws = np.random.default_rng(seed).integers(0, 3, (14, 6))
+    found = point_partition(draws, distance="variation_of_information")
+    distances = [np.mean([variation_of_information(c, z) for z in draws]) for c in partitions(6)]
+    assert found.expected_distance == pytest.approx(min(distances), abs=1e-12)
+
+
 def test_labels_change_nothing():
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 4, (2, 50, 12))
