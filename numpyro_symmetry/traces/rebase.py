@@ -165,7 +165,7 @@ def rebase(
     ------
     SymmetryError
         If sites are missing or do not fit, draws are masked, ragged or not finite, or the model does not have the
-        symmetry.
+        symmetry, or has other numbers of units than the draws.
     ValueError, TypeError
         If an argument is none that is known.
 
