@@ -116,3 +116,11 @@ def test_what_has_no_method_family_is_no_cost(cost):
 def test_positive_values_are_compared_by_logarithms_whatever_their_unit(unit, made, expected):
     values = made(np.random.default_rng(0).standard_normal((200, 3)))
     assert coordinates._transform(unit * values) == expected
+
+
+def test_coordinates_of_a_site_that_is_not_there_name_it():
+    values = {"angle": np.zeros((5, 4))}
+    read = coordinates.coordinates(values, ANGLES.bind({"angle": values["angle"][0]}), "identity", standardize=False)
+    coordinates.refuse_other_coordinates(read, values, "the draws")
+    with pytest.raises(SymmetryError, match=r"Site 'angle' is missing from the draws, which have \['speed'\]"):
+        coordinates.refuse_other_coordinates(read, {"speed": values["angle"]}, "the draws")
