@@ -6,7 +6,8 @@ None of these has a say in which labels belong together. Knows draws, families a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,23 @@ def refuse_another_frame(frame: Frame, seen: Seen) -> None:
         raise SymmetryError(f"The reference was relabelled in statistics of shape {given}; got {own}.")
 
 
-def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view: PlainView) -> State:
-    """The labels that bring given values to the relabelled slots."""
+def names_by(reference: Any, order_by: str | None, seen: Seen, view: PlainView) -> Callable[[Relabelling], State]:
+    """What names the slots of relabelled draws, unless a draw does; what cannot is refused before labels are searched.
+
+    Raises
+    ------
+    SymmetryError
+        If values are not those of the draws, or draws are not compared by values; if the site to order by does not
+        hold one value for each slot of one permutation group.
+    """
+    if isinstance(reference, Mapping):
+        return partial(_nearest, _pieces_of(reference, seen, view), seen)
+    if order_by is not None:
+        return partial(_ascending, _pieces_to_order(order_by, seen, view), seen)
+    return lambda found: {name: group.identity((1,)) for name, group in seen.plain.groups.items()}
+
+
+def _pieces_of(reference: Mapping[str, Any], seen: Seen, view: PlainView) -> Arrays:
     if not seen.family.coordinates:
         raise SymmetryError(
             f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
@@ -115,35 +131,38 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
         values[site] = np.asarray(as_real_array(reference[site], where))[None]
     pieces = view.open(values)
     refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")
+    return pieces
+
+
+def _nearest(pieces: Arrays, seen: Seen, found: Relabelling) -> State:
+    """The element that brings the relabelled slots to given values."""
     family = seen.cost.family(Side(pieces, leading=(1,)), seen.plain, seen.family.coordinates)
     natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))
-    return relabel(family, seen.plain.groups, natural, max_rounds=1).state
+    return _inverses(relabel(family, seen.plain.groups, natural, max_rounds=1).state)
 
 
-def inverses(state: State) -> State:
-    """The inverse of each of a batch of labels."""
+def as_in(index: int, found: Relabelling) -> State:
+    """The element that brings the relabelled slots to a draw's own labels."""
+    return _inverses({name: part.at([index]) for name, part in found.state.items()})
+
+
+def _inverses(state: State) -> State:
     return from_element(inverse(to_element(state, (len(next(iter(state.values())).permutation),))))
 
 
-def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
-    """The element that puts slots in ascending order of a site's relabelled means.
-
-    Raises
-    ------
-    SymmetryError
-        If the site, or a piece of it, does not hold one value for each slot of one permutation group.
-    """
+def _pieces_to_order(site: str, seen: Seen, view: PlainView) -> dict[str, str]:
+    """Group -> the piece of a site that holds one value for each of its slots."""
     if site not in view.whole.axes:
         raise SymmetryError(
             f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}. To order slots by a site "
             "that the model computes, relabel without order_by, and then again with reference= the sites' means in its "
             "order."
         )
-    names: dict[str, Hard] = {}
+    pieces: dict[str, str] = {}
     for piece in [name for name in seen.draws.loc if site in view.stack_of(name).sites] or [site]:
         axes = seen.plain.opened(piece) if piece in seen.draws.loc else ()
         groups = [axis.group for axis in axes if axis.group is not None]
-        if len(groups) != 1 or groups[0] in names or any(axis.signed for axis in axes):
+        if len(groups) != 1 or groups[0] in pieces or any(axis.signed for axis in axes):
             signs = " with signs (signs=False leaves them out)" if any(axis.signed for axis in axes) else ""
             raise SymmetryError(
                 f"order_by={site!r} carries groups {groups}{signs}; expected one permutation group, once, without "
@@ -155,8 +174,14 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
                 "order slots by one coordinate, relabel without order_by, and then again with reference= the means in "
                 "that order."
             )
-        names[groups[0]] = Hard(np.argsort(_total(seen, state, piece), kind="stable")[None])
-    return names
+        pieces[groups[0]] = piece
+    return pieces
+
+
+def _ascending(pieces: Mapping[str, str], seen: Seen, found: Relabelling) -> State:
+    """The element that puts slots in ascending order of their means."""
+    totals = {name: _total(seen, found.state, piece) for name, piece in pieces.items()}
+    return {name: Hard(np.argsort(total, kind="stable")[None]) for name, total in totals.items()}
 
 
 def _total(seen: Seen, state: State, piece: str) -> np.ndarray:

@@ -56,13 +56,12 @@ from numpyro_symmetry.traces.inputs import (
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.named import groups_on, refuse_other_names
 from numpyro_symmetry.traces.naming import (
+    as_in,
     brought_to,
     index_of,
-    inverses,
     likeliest_or_first,
-    order_of,
+    names_by,
     refuse_another_frame,
-    slots_of,
 )
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased, trace_of
@@ -295,8 +294,10 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
 
     say("looking for the likeliest labels")
     if frame is None:
+        # a reference gives slots their names, and has no other say
+        name_by = names_by(options.reference, options.order_by, seen, view)
         found, index = _searched(trace, seen, options, effort, rng)
-        found = _named(found, index, options, seen, view)
+        found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:
         refuse_another_frame(frame, seen)
         named, along = (trace_of(options.reference), trace), groups_on(trace.dims, bound.axes)
@@ -367,19 +368,6 @@ def _searched(
     found = search(seen.family, seen.plain.groups, list(dict.fromkeys(starts)), effort, rng)
     by_medoid = isinstance(options.reference, str) and options.reference == "medoid"
     return found, int(found.objective.argmax()) if by_medoid else index
-
-
-def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen, view: PlainView) -> Relabelling:
-    """The labels that were found, as slots are to be called: a reference gives them names, and has no other say."""
-    if index is not None:
-        names = inverses({name: part.at([index]) for name, part in found.state.items()})
-    elif isinstance(options.reference, Mapping):
-        names = inverses(slots_of(options.reference, found, seen, view))
-    elif options.order_by is not None:
-        names = order_of(seen, view, found.state, options.order_by)
-    else:
-        return found
-    return found._replace(state=then(found.state, names))
 
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:

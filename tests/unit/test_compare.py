@@ -1,6 +1,7 @@
 """Comparing two posteriors up to labels: laws over every symmetry, slow twins, known answers, bad input."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -309,7 +310,10 @@ def test_pairs_are_adjusted_for_their_number(rng):
     table = found.table.set_index(["a", "b"])
     assert table.verdict.tolist() == ["no difference found", "differ", "differ"]
     np.testing.assert_allclose(table.p_adjusted[1:], [0.003, 0.003])
-    assert str(found).startswith("2 of 3 pairs differ")
+    first, head, *rows, last = str(found).splitlines()
+    assert first.startswith("2 of 3 pairs differ")
+    assert (len(rows), head.split()[-1], last.split()[0]) == (3, "p_adjusted", "Verdicts")
+    assert all(re.fullmatch(r"-?\d\.\d{4}", number) for row in rows for number in row.split()[-4:])
     p = [0.01, np.nan, 0.04, 0.03]
     other = Comparisons(tuple(found.pairs[0]._replace(p_value=one) for one in p))
     np.testing.assert_allclose(other.table.p_adjusted, [0.03, np.nan, 0.06, 0.06])

@@ -1,6 +1,7 @@
 """`rebase`: containers in and out, references, labels, undoing, and what it refuses."""
 
 import itertools
+import sys
 import warnings
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import scipy.stats
 import xarray as xr
 
 from numpyro_symmetry import (
+    AllocationCost,
     EuclideanCost,
     GaussianCost,
     StephensCost,
@@ -516,6 +518,28 @@ class State(NamedTuple):
 def test_bad_input_is_refused_with_its_reason(data, options, message):
     with pytest.raises(SymmetryError, match=message):
         rebase(data, traces.MIXTURE, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": {"loc": np.zeros(3)}}, "'weights' of the reference"),
+        (
+            {
+                "reference": {s: np.ones(3) for s in VALUES},
+                "cost": AllocationCost(np.zeros((*VALUES["loc"].shape[:2], 3), int)),
+            },
+            "AllocationCost does not compare values",
+        ),
+        ({"order_by": "z"}, "none of the symmetry's sites"),
+    ],
+    ids=["a site missing", "of a cost without values", "no site"],
+)
+def test_what_cannot_name_slots_is_refused_before_labels_are_searched(monkeypatch, options, message):
+    # the package's function of this name hides its module
+    monkeypatch.setattr(sys.modules["numpyro_symmetry.traces.rebase"], "search", lambda *args: pytest.fail("searched"))
+    with pytest.raises(SymmetryError, match=message):
+        rebase(VALUES, traces.MIXTURE, **options)
 
 
 @pytest.mark.parametrize(
