@@ -331,6 +331,10 @@ REFUSED = {
         lambda: match(TWO, {"p": {"a": np.ma.masked_array(np.ones((3, N)), True), "b": np.ones(N)}}, ONE),
         "'p.a' is a masked array",
     ),
+    "masked draws": (
+        lambda: rebase({"p": {"a": np.ma.masked_array(np.ones((9, 3, N)), True), "b": np.ones((9, N))}}, ONE),
+        "'p.a' is a masked array",
+    ),
 }
 
 
