@@ -214,9 +214,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
     except NotFiniteError as error:
         raise SymmetryError(not_finite_message(args, error)) from error
     bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
-    own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
-    if missing := sorted(set(bound.axes) - set(own)):
-        raise SymmetryError(f"Sites {missing} of the symmetry are no arrays of argument {argnum} of the function.")
+    own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes}
     real = {site for site, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating)}
     view = _view(bound, own)
     proof = _Proof(view, rng)
