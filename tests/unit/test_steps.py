@@ -205,7 +205,14 @@ WORK = {
         lambda shown: AutoSymmetrized(AutoConditional(AutoNormal(network)), progress_bar=shown).setup(
             jax.random.key(0), X, Y
         ),
-        ["setting up the guide", "affine in", *FOUND, "follow the others", "verifying the guide's density"],
+        [
+            "setting up the guide",
+            "affine in",
+            "finding the symmetry",
+            *FOUND,
+            "follow the others",
+            "verifying the guide's density",
+        ],
     ),
     "a guide of units": (
         lambda shown: AutoUnitNormal(network, progress_bar=shown)._units((X, Y), {}),
