@@ -238,8 +238,12 @@ def _floating(value: Any, where: str) -> np.ndarray:
 
 def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...]:
     """The source's leading dimensions: what its sites have beyond the target's shapes."""
-    if missing := sorted(site for site in target.loc.keys() ^ source.loc.keys() if site in bound.axes):
-        raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
+    # the target has them all, for the symmetry is bound to it
+    if missing := sorted(bound.axes.keys() - source.loc.keys()):
+        raise SymmetryError(
+            f"Sites {missing} of the symmetry are in the target and not in the source, which has "
+            f"{sorted(source.loc)}. Pass them too, or a symmetry without them: symmetry.restrict(sites=...)."
+        )
     found: dict[tuple[int, ...], str] = {}
     for site in [site for site in target.loc if site in source.loc]:
         shape, event = source.loc[site].shape, target.loc[site].shape

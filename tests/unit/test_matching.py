@@ -305,6 +305,16 @@ def test_values_whose_squares_are_no_numbers_are_refused(size):
             SymmetryError,
             "Site 'b1' is a masked array",
         ),
+        (
+            lambda t, s: match(t, {"w1": s["w1"], "b1": s["b1"]}, ONE),
+            SymmetryError,
+            r"\['w2'\] .* are in the target and not in the source, which has \['b1', 'w1'\]",
+        ),
+        (
+            lambda t, s: match({"w1": t["w1"], "b1": t["b1"]}, s, ONE),
+            SymmetryError,
+            r"'w2' is named by the symmetry but is not among the values \['b1', 'w1'\]",
+        ),
         (lambda t, s: match({"p": t}, {"p": s}, ONE), SymmetryError, r"'w1' is named .* \['p.b1', 'p.w1', 'p.w2'\]"),
         (
             lambda t, s: match(t, s | {"b1": np.array(list("abcde"))}, ONE),
