@@ -311,6 +311,7 @@ def test_a_guide_with_nothing_to_symmetrize_is_the_base_guide(loss):
     assert "_symmetry_correction" not in trace
     bounds = guide.elbo_bounds(KEY, found.params, y, num_particles=32)
     assert bounds.lower == bounds.upper == bounds.base_elbo
+    assert guide.explain().endswith("Nothing to symmetrize: the guide is its base guide.")
 
 
 def components(y):

@@ -252,7 +252,24 @@ def euclidean_problem(target, sources, bound):
     return problem_of(family, bound.groups, point, slice(None))[0]
 
 
-@pytest.mark.parametrize("name", ["wide hmm", "three", "signed"])
+LARGE = ["wide hmm", "three", "signed"]
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_descent_never_falls_and_ends_where_no_group_alone_gains(name):
+    target = draw(name, 0)
+    problem = euclidean_problem(target, draw(name, 1, (40,)), SHAPES[name][0].bind(target))
+    found = descend(problem, problem.identity())
+    reached, rounding = problem.score(found.state), 1e-9 * problem.scale
+    assert found.converged.all()
+    assert (reached >= problem.score(problem.identity()) - rounding).all()
+    for group in problem.groups:
+        benefit = problem.benefit(group, found.state)
+        other = benefit.best(assign(benefit.unsigned()))
+        assert (problem.score({**found.state, group: other}) <= reached + rounding).all()
+
+
+@pytest.mark.parametrize("name", LARGE)
 def test_no_step_of_frank_wolfe_loses(name):
     target = draw(name, 0)
     problem = euclidean_problem(target, draw(name, 1, (40,)), SHAPES[name][0].bind(target))
