@@ -1018,7 +1018,11 @@ REFUSED = {
     ),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
     "inducing, sizes of data": (sized, {"inducing": 5}, r"without its observations \['y'\]: .*take None for them"),
-    "inducing, not linear": (squared, {"sites": ["w"], "inducing": 5}, "'w' enters the model by an operation that is not"),
+    "inducing, not linear": (
+        squared,
+        {"sites": ["w"], "inducing": 5},
+        "'w' enters the model by an operation that is not",
+    ),
     "inducing, rows of its own": (first_rows, {"inducing": 5}, r"At 5 inducing inputs .*\['w'\] has shape \(3,\)"),
     "prior of another": (
         nested_priors,

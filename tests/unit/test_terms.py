@@ -19,7 +19,7 @@ REASON = Reason("met", "line", "order")
 
 
 def made(rng, size, known):
-    """A label of so many indices: an axis, a fresh one or one that stands elsewhere too, or several flattened or joined."""
+    """A label of so many indices: an axis, fresh or one that stands elsewhere too, or several flattened or joined."""
     factors = [k for k in range(2, size) if size % k == 0]
     kind = rng.choice(["axis", "known", "product", "joined"]) if size > 1 else "axis"
     if kind == "product" and factors:
