@@ -187,13 +187,14 @@ class ElboBounds:
         """Whether all draws have the same numbers; unknown ones (NaN) do not differ."""
         if not isinstance(other, ElboBounds):
             return NotImplemented
-        alike = (np.array_equal(a, b) for a, b in zip(self.particles[:3], other.particles[:3], strict=True))
+        pairs = zip(self.particles[:3], other.particles[:3], strict=True)
+        alike = (np.array_equal(a, b, equal_nan=True) for a, b in pairs)
         weighed = math.isnan(self.importance_weighted) == math.isnan(other.importance_weighted)
         return self.log_order == other.log_order and weighed and all(alike)
 
     def __hash__(self) -> int:
-        """A hash of both ends, and of the number of draws."""
-        return hash((self.lower, self.upper, self.num_particles))
+        """A hash of log|G| and of the number of draws, for ends that are unknown have hashes of their own."""
+        return hash((self.log_order, self.num_particles))
 
     def __str__(self) -> str:
         """Both ends, what lies between them, and the importance-weighted bound, in one line."""

@@ -86,10 +86,8 @@ def others_in(here: Known, there: Known) -> list[str]:
 
 
 def _is_same(known: Any, other: Any) -> bool:
-    if known is other:
-        return True
     if not (isinstance(known, tuple) and isinstance(other, tuple)):
-        return False
+        return known is other
     # ``None`` stands for numbers that were not asked for
     return len(known) == len(other) and all(a is None or a is b or a == b for a, b in zip(known, other, strict=True))
 

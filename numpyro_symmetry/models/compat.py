@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 from jax.extend.core import Literal
 from numpyro import primitives
 from numpyro.distributions import Distribution
@@ -125,6 +126,14 @@ def inlined(
 
     given = [of_constant(value, var.aval) for value, var in zip(consts, body.constvars, strict=True)]
     return interpreted(body, [*given, *args], lambda number: of_constant(number.val, number.aval), through_calls)
+
+
+def over_shards(params: Mapping[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A map over shards of another function than that of the map with these parameters."""
+    # jax 0.12 says which axes this map binds, of those that are bound within it
+    axis_names = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]
+    alike = {name: params[name] for name in ("mesh", "in_specs", "out_specs", "check_vma")}
+    return jax.shard_map(function, axis_names=axis_names, **alike)
 
 
 def acts(equation: Any) -> bool:

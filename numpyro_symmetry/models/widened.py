@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.models.compat import body_of, consts_of, inlined, only_prints
+from numpyro_symmetry.models.compat import body_of, consts_of, inlined, only_prints, over_shards
 from numpyro_symmetry.models.convolutions import applied
 
 # operations that look at bits of numbers, or leave JAX, get numbers in the precision that they were traced for
@@ -37,6 +37,9 @@ def _step(equation: Any, operands: list[Any]) -> list[Any]:
     if only_prints(equation):
         return []
     primitive, params = equation.primitive, equation.params
+    if primitive.name == "shard_map":
+        # only the map binds the axis that its program names
+        return over_shards(params, lambda *args: tuple(evaluated(params["jaxpr"], (), args)))(*operands)
     if primitive.name in _BY_BITS:
         operands = [
             jnp.asarray(x, v.aval.dtype) if _is_real(v.aval) else x
@@ -60,7 +63,7 @@ def _param(value: Any) -> Any:
 def _program(program: Any) -> Any:
     """A program within an operation, traced anew for double precision."""
     body = body_of(program)
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, wide_type(v.aval.dtype)) for v in body.invars]
+    shapes = [v.aval.update(dtype=wide_type(v.aval.dtype), weak_type=False) for v in body.invars]
     if program is body and body.constvars:
         raise NotImplementedError("a program within an operation that has constants of its own")
     closed = jax.make_jaxpr(lambda *args: evaluated(body, consts_of(program), args))(*shapes)

@@ -289,6 +289,24 @@ def test_refuses_bounds_where_the_guide_leaves_a_continuous_site():
         guide.elbo_bounds(KEY, params, 0.0)
 
 
+# ---- what nothing shows ------------------------------------------------------------------------------------------
+
+
+def weighed(weight):
+    z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.independent(dist.constraints.real, 1), (), (3,)))
+    numpyro.factor("sizes", -weight * jnp.sum(z**2))
+
+
+def test_a_symmetry_that_nothing_shows_is_told_at_set_up_and_with_other_arguments():
+    symmetry = Symmetry({"z": ("unit",)})
+    with pytest.warns(SymmetryWarning, match="could not be proved: no wrong action on group 'unit'"):
+        AutoSymmetrized(AutoNormal(weighed), symmetry, model=weighed).setup(KEY, 0.0)
+    guide = AutoSymmetrized(AutoNormal(weighed), symmetry, model=weighed).setup(KEY, 1.0)
+    params = {"z_auto_loc": jnp.zeros(3), "z_auto_scale": jnp.ones(3)}
+    with pytest.warns(SymmetryWarning, match="could not be proved with other arguments of the model: no wrong action"):
+        guide.elbo_bounds(KEY, params, 0.0, num_particles=2)
+
+
 # ---- nothing to symmetrize ---------------------------------------------------------------------------------------
 
 
@@ -311,6 +329,7 @@ def test_a_guide_with_nothing_to_symmetrize_is_the_base_guide(loss):
     assert "_symmetry_correction" not in trace
     bounds = guide.elbo_bounds(KEY, found.params, y, num_particles=32)
     assert bounds.lower == bounds.upper == bounds.base_elbo
+    assert guide.explain().endswith("Nothing to symmetrize: the guide is its base guide.")
 
 
 def components(y):

@@ -56,6 +56,32 @@ def fitted(make):
     return guide, moved
 
 
+def with_local_sites(y):
+    numpyro.sample("s", dist.LogNormal(0.0, 1.0))
+    with numpyro.plate("rows", 6, subsample_size=2):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(-1), 1.0), obs=numpyro.subsample(y, 0))
+
+
+def test_sites_in_minibatches_and_guides_in_a_list_are_read_and_written_whole():
+    guide = auto.AutoGuideList(with_local_sites)
+    guide.append(auto.AutoNormal(numpyro.handlers.block(with_local_sites, hide=["s"]), prefix="rows"))
+    guide.append(auto.AutoDelta(numpyro.handlers.block(with_local_sites, hide=["z"]), prefix="point"))
+    with numpyro.handlers.seed(rng_seed=0):
+        guide(jnp.ones(6))
+    rng = np.random.default_rng(0)
+    loc, scale = rng.normal(size=(6, 3)), rng.gamma(2.0, size=(6, 3))
+    params = {"z_rows_loc": loc, "z_rows_scale": scale, "s_point_loc": np.array(2.5)}
+    gaussian = DiagonalGaussian.from_guide(guide, params)
+    np.testing.assert_allclose(gaussian.loc["z"], loc, rtol=1e-6)
+    np.testing.assert_allclose(gaussian.scale["z"], scale, rtol=1e-6)
+    assert (float(gaussian.loc["s"]), float(gaussian.scale["s"])) == (pytest.approx(np.log(2.5)), 0.0)
+    written = gaussian.to_guide_params(guide)
+    assert written.keys() == params.keys()
+    for name, value in params.items():
+        np.testing.assert_allclose(written[name], value, rtol=1e-6)
+
+
 @pytest.mark.parametrize("make", [auto.AutoNormal, auto.AutoDiagonalNormal, listed])
 def test_a_mean_field_guide_is_read_and_written(make):
     guide, params = fitted(make)

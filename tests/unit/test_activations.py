@@ -33,10 +33,25 @@ def inside_calls(p, x):
     return jax.nn.silu(jax.checkpoint(lambda w: x @ w)(p["w1"])) @ p["w2"]
 
 
+def flattened(p, x):
+    """Channels at two places, behind each other in all parameters."""
+    channels = (x @ p["kernel"]).reshape(len(x), 5, 2)
+    return jax.nn.softmax(channels * jnp.arange(1.0, 3.0)).reshape(len(x), 10) @ p["out"]
+
+
+def joined(p, x):
+    """Gates and values, put end to end in all parameters."""
+    gate, value = jnp.split(x @ p["both"], 2, 1)
+    hidden = jax.nn.silu(gate) * value
+    return jnp.concatenate([hidden, hidden**2], 1) @ p["out"]
+
+
 CASES = {
     "two layers": (mlp, {"w1": (3, 6), "b1": (6,), "w2": (6, 5), "w3": (5, 2)}, False),
     "signs": (odd, {"w1": (3, 6), "w2": (6, 2)}, True),
     "experts and their units": (experts, {"up": (3, 3, 4), "gate": (3, 3), "down": (3, 4, 2)}, False),
+    "flattened": (flattened, {"kernel": (3, 10), "out": (10, 2)}, False),
+    "joined": (joined, {"both": (3, 8), "out": (8, 2)}, False),
     "inside calls": (inside_calls, {"w1": (3, 6), "w2": (6, 2)}, False),
 }
 

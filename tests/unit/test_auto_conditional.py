@@ -974,6 +974,16 @@ def imputed(x, y=None):
     numpyro.sample("y", dist.Normal(x @ b, 1.0), obs=y, obs_mask=~MISSING)
 
 
+def squared(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ w**2, 1.0).to_event(1), obs=y)
+
+
+def first_rows(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x[:3] @ w, 1.0).to_event(1), obs=None if y is None else y[:3])
+
+
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
@@ -1008,6 +1018,12 @@ REFUSED = {
     ),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
     "inducing, sizes of data": (sized, {"inducing": 5}, r"without its observations \['y'\]: .*take None for them"),
+    "inducing, not linear": (
+        squared,
+        {"sites": ["w"], "inducing": 5},
+        "'w' enters the model by an operation that is not",
+    ),
+    "inducing, rows of its own": (first_rows, {"inducing": 5}, r"At 5 inducing inputs .*\['w'\] has shape \(3,\)"),
     "prior of another": (
         nested_priors,
         {"sites": ["b", "c"]},

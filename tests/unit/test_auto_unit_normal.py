@@ -3,6 +3,7 @@
 import functools
 import math
 import pickle
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from scipy.stats import multivariate_normal, norm
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry, SymmetryError
 from numpyro_symmetry.entropy import UnitGaussians
 from numpyro_symmetry.entropy.factorised import log_ratio
+from numpyro_symmetry.guides.layout import _moves_units_whole
 from numpyro_symmetry.linalg import substitute_forward
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -323,6 +325,35 @@ def test_units_that_the_symmetry_does_not_move_whole_take_the_general_path():
     assert upper.setup(jax.random.key(0), X, Y).layout.factorises
     lower = AutoSymmetrized(AutoUnitNormal(model, symmetry), symmetry.restrict(["a"]))
     assert not lower.setup(jax.random.key(0), X, Y).layout.factorises
+
+
+# site -> which Gaussian's units its entries are parts of, and along which of its axes they lie
+UNITS = {"w1": ("a", -1), "b1": ("a", -1), "w2": ("b", -1), "w3": ("b", -1)}
+TWO_LAYERS = {"w1": (None, "a"), "b1": ("a",), "w2": ("a", "b"), "w3": ("b",)}
+WHOLE = {
+    "both layers": (Symmetry(TWO_LAYERS), {}, True),
+    # of the units below nothing is relabelled
+    "the upper layer": (Symmetry({"w2": (None, "b"), "w3": ("b",)}), {}, True),
+    # a part of the units above is, along an axis that is not theirs
+    "the lower layer": (Symmetry({"w1": (None, "a"), "b1": ("a",), "w2": ("a", None)}), {}, False),
+    "a part that stays": (Symmetry({"w3": ("b",)}), {}, False),
+    "the upper layer first": (Symmetry(dict(reversed(TWO_LAYERS.items()))), {}, False),
+    "units along another axis": (Symmetry(TWO_LAYERS), {"w2": ("b", -2)}, False),
+    "signs beside another group": (Symmetry(TWO_LAYERS, {"a": "signed"}), {}, False),
+    "two Gaussians of one group": (Symmetry(TWO_LAYERS), {"b1": ("c", -1)}, False),
+    "one Gaussian of two groups": (Symmetry(TWO_LAYERS), {"w1": ("b", -1), "b1": ("b", -1)}, False),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_tables_are_of_units_that_move_whole(name):
+    symmetry, others, expected = WHOLE[name]
+    shapes = {"w1": (2, 3), "b1": (3,), "w2": (3, 4), "w3": (4,)}
+    bound = symmetry.bind({site: np.zeros(shapes[site]) for site in symmetry.axes})
+    units = UNITS | others
+    gaussians = {site: SimpleNamespace(axis=axis) for site, (_, axis) in units.items()}
+    layout = SimpleNamespace(symmetry=bound, of_coordinates=bound)
+    assert _moves_units_whole(gaussians, {site: name for site, (name, _) in units.items()}, layout) == expected
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------

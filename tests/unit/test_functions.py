@@ -140,6 +140,11 @@ CASES = {
         (normal(4, 3), [normal(3, 5), normal(5, 2)]),
         {"0[-1]": "±S5"},
     ),
+    "odd units, twice, and their squares": lambda: (
+        lambda w, x: jnp.stack([h := jnp.tanh(x @ w[0]), jnp.sin(h), h**2], 1).reshape(len(x), -1) @ w[1],
+        ((normal(3, 5), normal(15, 2)), normal(4, 3)),
+        {"0[-1]": "±S5"},
+    ),
     "one output each": lambda: (lambda w, x: w * x, (normal(4), np.float32(2.0)), {}),
 }
 

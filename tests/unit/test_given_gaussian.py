@@ -206,8 +206,11 @@ def test_draws_medians_and_pickles():
         sample = jax.jit(lambda key: guide.sample_posterior(key, {}, X, Y, sample_shape=(4000,)))
         return jax.tree.map(np.asarray, sample(jax.random.key(1)))
 
-    guide = AutoSymmetrized.of_gaussian(network, by_unit(), HIDDEN).setup(jax.random.key(0), X, Y)
-    draws = drawn(guide)
+    guide = AutoSymmetrized.of_gaussian(network, by_unit(), HIDDEN)
+    assert guide.explain() == "Not set up yet: call guide.setup(rng_key, *model_args), or SVI.init, once."
+    assert guide.base.explain() == "Not set up yet."
+    draws = drawn(guide.setup(jax.random.key(0), X, Y))
+    assert guide.base.explain() == "A given Gaussian over unconstrained values, of independent units."
     covariance = by_unit().covariance["h"][1]
     unit = np.stack([draws["b1"][:, 1], *draws["w1"][:, :, 1].T, draws["w2"][:, 1]], 1)
     mean = np.array([means()["b1"][1], *means()["w1"][:, 1], means()["w2"][1]])
@@ -215,6 +218,9 @@ def test_draws_medians_and_pickles():
     assert np.abs(white.mean(1)).max() < 4.5 / math.sqrt(4000)
     assert np.abs(white @ white.T / 4000 - np.eye(4)).max() < 4.5 * math.sqrt(2.0 / 4000)
     np.testing.assert_allclose(guide.median({})["w1"], means()["w1"], rtol=1e-6)
+    low, high = guide.base.quantiles({}, np.array([0.1, 0.9]))["w1"][:, 0, 1]
+    half = norm.ppf(0.9) * math.sqrt(covariance[1, 1])
+    np.testing.assert_allclose([low, high], [mean[1] - half, mean[1] + half], rtol=1e-5)
     np.testing.assert_array_equal(drawn(pickle.loads(pickle.dumps(guide)))["w2"], draws["w2"])
 
 

@@ -10,7 +10,9 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
+from numpyro_symmetry.guides.known import known_arguments, others_in
 from numpyro_symmetry.guides.origin import Origin, fingerprint
+from numpyro_symmetry.models import Model
 
 X, Y = np.array([0.3, -1.0]), np.array([0.5, 1.5])
 
@@ -113,3 +115,13 @@ def test_a_fingerprint_tells_numbers_places_and_shapes_apart():
     changed = many.copy()
     changed[rng.integers(len(many))] += 1e-3
     assert of(many) != of(changed)
+
+
+def test_what_cannot_be_written_down_equals_itself_alone():
+    def known(activation):
+        return known_arguments(Model(lambda x, activation: None, (X, activation), {}), numbers_too=True)
+
+    first, second = (lambda x: x), (lambda x: x)
+    assert others_in(known(first), known(first)) == others_in(known(np.tanh), known(np.tanh)) == []
+    for one, other in ((first, second), (first, np.tanh), (np.tanh, first), (np.tanh, np.sin), (1, True)):
+        assert others_in(known(one), known(other)) == ["activation"]

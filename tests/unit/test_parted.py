@@ -55,17 +55,21 @@ def equation_and_values(name):
 
 
 def axes_that_keep_slices_apart(function, values, operand, axis):
-    """Axes of the result in whose slice ``k`` everything lies that a change of the operand's slice ``k`` changes."""
+    """Axes of the result in whose ``k``-th block everything lies that a change of the operand's slice ``k`` changes."""
     before, shape = function(*values), values[operand].shape
     differs = []
     for k in range(shape[axis]):
         other = values[operand].at[(slice(None),) * axis + (k,)].add(1.0)
         differs.append(np.asarray(function(*values[:operand], other, *values[operand + 1 :]) != before))
+
+    def blocks(out):
+        return np.split(np.arange(before.shape[out]), shape[axis])
+
     return {
         out
         for out in range(before.ndim)
-        if before.shape[out] == shape[axis]
-        and all(not np.delete(changed, k, out).any() for k, changed in enumerate(differs))
+        if before.shape[out] % shape[axis] == 0
+        and all(not np.delete(changed, block, out).any() for block, changed in zip(blocks(out), differs, strict=True))
     }
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 from numpyro_symmetry import SymmetryError
 from numpyro_symmetry.diagnostics import coclustering, point_partition
-from numpyro_symmetry.diagnostics.partitions import DISTANCES
+from numpyro_symmetry.diagnostics.partitions import DISTANCES, Distance
 
 
 def partitions(size):
@@ -51,6 +51,16 @@ def test_the_best_of_all_partitions_is_found(distance, seed):
     assert found.expected_distance == pytest.approx(min(distances), abs=1e-12)
     assert found.of_draws == pytest.approx(min(np.mean([SLOW[distance.name](c, z) for z in draws]) for c in draws))
     assert found.expected_distance <= found.of_draws + 1e-12
+
+
+def test_a_distance_of_ones_own():
+    """The number of clusters of both together, twice, less those of either: all draws apart but the last."""
+    own = Distance("refinements", lambda n: -(n > 0.0).astype(float), lambda n: 2.0)
+    found = point_partition([[0, 0, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]], distance=own)
+    assert found.labels.tolist() == [0, 0, 1, 1]
+    # the last draw and this one have two clusters each and three together
+    assert found.expected_distance == pytest.approx((3 + 3 - 2 - 2) / 3 / 2)
+    assert found.distance is own
 
 
 @pytest.mark.parametrize("seed", [111, 219, 248, 285])

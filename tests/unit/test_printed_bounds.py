@@ -28,6 +28,21 @@ def test_a_bound_by_few_weights_says_so(name):
     assert DOUBT not in str(summarise(particles, 0.0, is_whole=False))
 
 
+def test_bounds_of_the_same_numbers_are_equal():
+    def bounds(last=3.0, log_order=2.0, *, is_whole=True):
+        elbo, information = np.array([0.0, 1.0, last]), np.array([[0.5, 0.7], [0.4, 0.9], [0.6, 0.8]])
+        return summarise(Particles(elbo, elbo, information, Origin((), {}, jnp.zeros(3))), log_order, is_whole=is_whole)
+
+    assert bounds() == bounds()
+    assert hash(bounds()) == hash(bounds())
+    for other in (bounds(4.0), bounds(log_order=1.5), bounds(is_whole=False), "bounds"):
+        assert bounds() != other
+    unknown = [bounds(np.nan, is_whole=False) for _ in range(2)]
+    assert unknown[0] == unknown[1]
+    assert len(set(unknown)) == 1
+    assert "I = 0.50 ± 0.06 … 0.80 ± 0.06 of log|G| = 2.00; 3 draws" in str(bounds())
+
+
 RESTS_ON = [(200.0, 0.9, True), (5.0, 0.3, True), (10.0, 0.7, False), (50.0, np.nan, False)]
 
 

@@ -52,11 +52,23 @@ def complex_(a, b):
     return jnp.fft.fft(a).real, jnp.abs(b + 1j), jnp.cumsum(a, 1), jax.lax.reduce(b, 0.0, jax.lax.add, (0,))
 
 
+def shards(a, b):
+    """Sums over an axis that a map over shards alone binds, and a loop over what varies along it."""
+
+    def one(a, b):
+        rows = jax.lax.scan(lambda c, r: (c + jnp.tanh(r @ b), c * r), jnp.sum(b), a)
+        return jax.lax.psum(rows, "shard"), jax.lax.psum(jnp.int32(3), "shard")
+
+    split, whole = jax.sharding.PartitionSpec("shard"), jax.sharding.PartitionSpec()
+    mesh = jax.make_mesh((1,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
+    return jax.shard_map(one, mesh=mesh, in_specs=split, out_specs=whole)(a, b)
+
+
 def widened(function, *args):
     return compiled(traced(function, *args, precision=WIDENED))(*args)
 
 
-FUNCTIONS = [loops, branches, algebra, places, densities, transformed, complex_]
+FUNCTIONS = [loops, branches, algebra, places, densities, transformed, complex_, shards]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

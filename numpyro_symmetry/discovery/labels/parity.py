@@ -167,6 +167,8 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     if name == "concatenate" and first is None:
         sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
         return [joined(params["dimension"], sizes, list(map(demands.whole, operands)))]
+    if name == "stack" and first is None:
+        return [joined(params["axis"], [1] * len(operands), list(map(demands.whole, operands)))]
     if first is None:
         return _step(step, operands)
     parts = operands[first]
@@ -187,7 +189,10 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     # in a sum over parts every part has to be odd or even: it cannot be mirrored apart from the others
     beside = beside if along is None else list(map(demands.settled, beside))
     each = [_step(step, [p.of[m] if isinstance(p, Parts) else p for p in beside])[0] for m in range(len(parts.of))]
-    return [demands.agree(each) if axis is None else joined(axis, parts.sizes, each)]
+    if axis is None:
+        return [demands.agree(each)]
+    times = shapes_of(equation.outvars)[0][axis] // max(sum(parts.sizes), 1)
+    return [joined(axis, [times * size for size in parts.sizes], each)]
 
 
 def _slices(equation: Any, parts: Parts, demands: Demands) -> list[Parity]:

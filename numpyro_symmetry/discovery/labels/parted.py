@@ -36,7 +36,10 @@ def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
 
 
 def new_axis(equation: Any, operand: int, axis: int) -> int | None:
-    """The axis of an operation's result that an axis of an operand becomes; ``None`` where it is not kept whole."""
+    """The axis of an operation's result that an axis of an operand becomes; ``None`` where it is not kept whole.
+
+    Flattened with axes behind it, it is an axis of whose blocks each is one of its slices.
+    """
     name, params, shape = equation.primitive.name, equation.params, shapes_of(equation.invars)[operand]
     out = shapes_of(equation.outvars)[0]
     if name == "broadcast_in_dim":
@@ -44,8 +47,8 @@ def new_axis(equation: Any, operand: int, axis: int) -> int | None:
     elif name == "transpose":
         found = params["permutation"].index(axis)
     elif name in ("reshape", "squeeze", "expand_dims"):
-        before, at = math.prod(shape[:axis]), (k for k in range(len(out)) if out[k] == shape[axis])
-        found = next((k for k in at if math.prod(out[:k]) == before), None)
+        before, at = math.prod(shape[:axis]), (k for k in range(len(out)) if out[k] % max(shape[axis], 1) == 0)
+        return next((k for k in at if math.prod(out[:k]) == before), None)
     elif name == "reduce_sum":
         found = None if axis in params["axes"] else axis - sum(k < axis for k in params["axes"])
     elif name == "dot_general":

@@ -340,12 +340,10 @@ def _unify_products(a: Product, b: Product, reason: Reason) -> Term:
     left, right, out = list(a.parts), list(b.parts), []
     while left and right:
         x, y = resolve(left.pop()), resolve(right.pop())
-        if isinstance(x, Product):
-            left += x.parts
-            right.append(y)
-        elif isinstance(y, Product):
-            right += y.parts
-            left.append(x)
+        # an axis that stands here twice may have been cut where it stood first
+        if isinstance(x, Product) or isinstance(y, Product):
+            left += x.parts if isinstance(x, Product) else [x]
+            right += y.parts if isinstance(y, Product) else [y]
         elif x.size == y.size:
             out.append(unify(x, y, reason))
         else:

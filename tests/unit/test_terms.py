@@ -1,0 +1,79 @@
+"""Labels of axes that become one: what may still be exchanged stands in the same places of both."""
+
+import numpy as np
+import pytest
+
+from numpyro_symmetry.discovery.labels.terms import (
+    Atom,
+    Joined,
+    Product,
+    Reason,
+    Term,
+    axis,
+    indices_of,
+    resolve,
+    unify,
+)
+
+REASON = Reason("met", "line", "order")
+
+
+def made(rng, size, known):
+    """A label of so many indices: an axis, fresh or one that stands elsewhere too, or several flattened or joined."""
+    factors = [k for k in range(2, size) if size % k == 0]
+    kind = rng.choice(["axis", "known", "product", "joined"]) if size > 1 else "axis"
+    if kind == "product" and factors:
+        outer = int(rng.choice(factors))
+        return Product([made(rng, outer, known), made(rng, size // outer, known)])
+    if kind == "joined":
+        first = int(rng.integers(1, size))
+        return Joined([made(rng, first, known), made(rng, size - first, known)])
+    if kind == "known" and (alike := [term for term in known if term.size == size]):
+        return alike[rng.integers(len(alike))]
+    known.append(axis(size))
+    return known[-1]
+
+
+def places(term: Term):
+    """Index of an axis -> the atoms that may move there, with the index of each."""
+
+    def atoms(index):
+        if isinstance(index, tuple) and len(index) == 2 and isinstance(index[0], Atom):
+            return [] if index[0].is_pinned else [index]
+        return [pair for part in index if isinstance(part, tuple) for pair in atoms(part)]
+
+    return [sorted((atom.serial, k) for atom, k in atoms(index)) for index in indices_of(term)]
+
+
+@pytest.mark.parametrize("size", [6, 12, 16, 24])
+def test_one_label_moves_as_the_other(size):
+    free = 0
+    for seed in range(60):
+        rng, known = np.random.default_rng(seed), []
+        a, b = made(rng, size, known), made(rng, size, known)
+        found = unify(a, b, REASON)
+        assert places(a) == places(b) == places(found)
+        free += any(places(a))
+    # not all are pinned
+    assert free > 15
+
+
+def test_axes_that_flatten_otherwise_are_pinned_and_others_are_cut():
+    two, three = axis(2), axis(3)
+    label = Product([two, three])
+    unify(label, Product([axis(3), axis(2)]), REASON)
+    assert not any(places(label))
+    four, six = axis(4), axis(6)
+    unify(Product([four, axis(3)]), Product([axis(2), six]), REASON)
+    assert [part.size for part in resolve(four).parts] == [2, 2]
+    assert [part.size for part in resolve(six).parts] == [2, 3]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_axis_that_is_cut_where_it_stands_and_stands_there_again(is_first):
+    four = axis(4)
+    twice, other = Product([four, four]), Product([axis(8), axis(2)])
+    found = unify(twice, other, REASON) if is_first else unify(other, twice, REASON)
+    assert found.size == 16
+    assert places(twice) == places(other) == places(found)
+    assert any(places(found))
