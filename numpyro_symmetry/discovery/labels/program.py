@@ -14,11 +14,16 @@ from numpyro_symmetry.models.compat import body_of
 from numpyro_symmetry.models.data import is_array, is_table
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import Data, LogJoint, Way, in_first_way, sites_of, ways_to_give
-from numpyro_symmetry.models.parameters import leaves_of_parameters
-from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import Program as TracedFunction
 from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
-from numpyro_symmetry.models.sites import discrete_of, is_interval, is_unconstrained, latent_of
+from numpyro_symmetry.models.sites import (
+    axis_names,
+    discrete_of,
+    is_interval,
+    is_unconstrained,
+    latent_of,
+    leaves_of_parameters,
+)
 from numpyro_symmetry.models.trace import data_of, outline, warn_without_data
 from numpyro_symmetry.symmetry import SymmetryError
 
