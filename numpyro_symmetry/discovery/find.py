@@ -382,7 +382,7 @@ def walked(
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
     results = walk.run_apart(program.jaxpr, [*latent, *given])
-    if program.keeps_entries:
+    if isinstance(program.joint, Outputs):
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
             for term in walk.axes(value, var.aval.shape):
                 pin(term, Reason("is an output", strength="data"))
