@@ -2,15 +2,12 @@
 
 from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
 from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
-from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
-from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
+from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, PriorConformity
 from numpyro_symmetry.diagnostics.conformity import prior_conformity
-from numpyro_symmetry.diagnostics.evidence_plot import plot_evidence
-from numpyro_symmetry.diagnostics.following import PriorConformity
 from numpyro_symmetry.diagnostics.modes import Modes, modes
 from numpyro_symmetry.diagnostics.nested_r_hat import nested_r_hat
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
-from numpyro_symmetry.diagnostics.plots import plot_barrier
+from numpyro_symmetry.diagnostics.plots import plot_barrier, plot_comparison, plot_evidence
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
 from numpyro_symmetry.diagnostics.report import Report, report
 from numpyro_symmetry.diagnostics.soft_labels import SoftLabels, distinct_units, soft_labels

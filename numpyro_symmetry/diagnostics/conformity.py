@@ -3,7 +3,7 @@ r"""Which units follow the prior: those that a posterior could do without, and o
 Relabelling sorts units, and so makes slots narrower than their units are, whether these follow the prior or not. So a
 slot is compared with what relabelling makes of the prior: units of some slots are drawn from the prior given all else
 of each draw, the draw is placed in slots again, and the unit that is then in a slot is compared with the unit that was
-there. Puts `prior_draws` and `energies` together; `following` has the words.
+there. Puts `prior_draws` and `energies` together; `comparison` has the words.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from jax import Array
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.diagnostics import energies
-from numpyro_symmetry.diagnostics.comparison import Drawn
-from numpyro_symmetry.diagnostics.following import COLUMNS, PriorConformity
+from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
 from numpyro_symmetry.diagnostics.inputs import as_rebased
 from numpyro_symmetry.diagnostics.label_free import Arrays, sorted_projections, standardised, units_of
 from numpyro_symmetry.diagnostics.pooled import Pooled, watched

@@ -115,7 +115,8 @@ def each_invariant(
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
     for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, reading in readings.items() if group in reading.groups]
-        for first, second in _pairs(members):
+        pairs = itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
+        for first, second in pairs:
             name = f"Σ {names[first]}·{names[second]}"
             of = partial(_across, readings[first], readings[second], group)
             found.setdefault(name, []).append(_Invariant(name, (first, second), of))
@@ -225,10 +226,6 @@ def _moments(reading: _Reading, power: int, sites: Sites) -> Table:
 def _order(reading: _Reading, k: int, sites: Sites) -> Table:
     units = _units(reading, sites)
     return np.partition(np.abs(units) if reading.flips else units, k, axis=2)[..., k], None
-
-
-def _pairs(members: list[str]) -> Iterator[tuple[str, str]]:
-    return itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
 
 
 def _across(first: _Reading, second: _Reading, group: str, sites: Sites) -> Table:

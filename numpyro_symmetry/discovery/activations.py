@@ -201,7 +201,8 @@ def _that_move(
     before, after = jax.jit(compute)(values), jax.jit(compute)({**values, **bound.apply(g, values)})
     chosen: dict[str, _Seen] = {}
     for seen, old, new in zip(tried, before, after, strict=True):
-        moved = bound.on_axes(column_axes([seen.group])).apply(_parts(g, seen.group), {seen.group: old})[seen.group]
+        own_parts = {name: g[name] for name in (*over(seen.group), seen.group) if name in g}
+        moved = bound.on_axes(column_axes([seen.group])).apply(own_parts, {seen.group: old})[seen.group]
         is_moved = float(jnp.abs(moved - new).max()) < _ROUNDING
         if seen.group not in chosen and is_moved and bool(jnp.isfinite(new).all()):
             chosen[seen.group] = seen
@@ -213,10 +214,6 @@ def _that_move(
             "one of this function; see find_symmetry(...).explain()."
         )
     return [chosen[name] for name in bound.groups]
-
-
-def _parts(g: Any, group: str) -> dict[str, Any]:
-    return {name: g[name] for name in (*over(group), group) if name in g}
 
 
 def _groups_of(bound: Symmetry, sites: Mapping[str, list[Term]]) -> dict[int, str]:

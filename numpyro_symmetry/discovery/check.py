@@ -15,9 +15,8 @@ from jax import Array
 
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.proof.diagnose import refusal, words
-from numpyro_symmetry.discovery.proof.evidence import gather_evidence
+from numpyro_symmetry.discovery.proof.evidence import draw, gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
-from numpyro_symmetry.discovery.proof.points import draw
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
 from numpyro_symmetry.discovery.telling import not_finite_message

@@ -27,7 +27,7 @@ from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, su
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, proved_groups, with_blocks
 from numpyro_symmetry.discovery.proof.prove import Proof
-from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, may_have_signs, with_signs
+from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import (
     ARGUMENTS_NOT_FINITE,
@@ -44,7 +44,7 @@ from numpyro_symmetry.models.sites import is_ordered
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
-from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.axes import is_cut, names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError, warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.pytrees import ties_of
@@ -244,7 +244,7 @@ class _Read(NamedTuple):
 
     def may_be_signed(self, symmetry: Symmetry) -> bool:
         """Whether any signs of this symmetry are to be tried."""
-        return self.signs and may_have_signs(symmetry, self.even)
+        return self.signs and (bool(self.even) or any(map(is_cut, symmetry.axes.values())))
 
     def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """The finding of every axis, for `Symmetry.explain`."""
@@ -382,7 +382,7 @@ def walked(
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
     results = walk.run_apart(program.jaxpr, [*latent, *given])
-    if program.keeps_entries:
+    if isinstance(program.joint, Outputs):
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
             for term in walk.axes(value, var.aval.shape):
                 pin(term, Reason("is an output", strength="data"))

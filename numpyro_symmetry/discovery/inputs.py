@@ -19,8 +19,7 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.devices import gathered
-from numpyro_symmetry.models.arguments import as_argnum, as_function, refuse_misfit
-from numpyro_symmetry.models.parts import part_of
+from numpyro_symmetry.models.arguments import as_argnum, as_function, part_of, refuse_misfit
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,

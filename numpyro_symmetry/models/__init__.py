@@ -1,6 +1,6 @@
 """What a NumPyro program is, read once: sites, plates, parameters, supports, data, enumeration. Knows no symmetry."""
 
-from numpyro_symmetry.models.arguments import Model, as_argnum, as_model, refuse_misfit, refuse_no_sites
+from numpyro_symmetry.models.arguments import PARTS, Model, as_argnum, as_model, part_of, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.enumeration import enumerated_log_density
 from numpyro_symmetry.models.fitted import (
     parameter_sites,
@@ -10,8 +10,6 @@ from numpyro_symmetry.models.fitted import (
 )
 from numpyro_symmetry.models.functions import model_of_log_density
 from numpyro_symmetry.models.masked import is_masked, left_out, refuse_without_prior, unread_entries
-from numpyro_symmetry.models.parts import PARTS, part_of
-from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
     Trace,
     discrete_of,
@@ -24,6 +22,7 @@ from numpyro_symmetry.models.sites import (
     is_unconstrained,
     latent_of,
     observed_of,
+    plate_dims,
     real_event,
     settings_of,
     without_wrappers,

@@ -1,4 +1,4 @@
-"""A model and its arguments as they are given, and how they are refused, in words. Knows NumPyro; no symmetry."""
+"""A model, a part of it and its arguments, as they are given, and how they are refused. Knows NumPyro; no symmetry."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import is_transformed
+from numpyro_symmetry.models.sites import is_latent
 from numpyro_symmetry.symmetry.arguments import as_count, path_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
+# of a log joint, whose symmetry is asked for
+PARTS = ("joint", "likelihood")
 _MAX_SITES = 3
 
 
@@ -78,6 +81,28 @@ def model_of(guide: Any, model: Any, call: str) -> Callable:
             f"AutoNormal({_name_of(guide)})."
         )
     return as_model(model)
+
+
+class _WithoutPriors(Messenger):
+    """Flattens the priors of continuous sites; discrete ones, which say how data come about, keep theirs."""
+
+    def process_message(self, msg: Any) -> None:
+        """Mask one site."""
+        if is_latent(msg) and not msg["fn"].support.is_discrete:
+            msg["fn"] = msg["fn"].mask(False)
+
+
+def part_of(model: Callable, part: Any) -> Callable:
+    """A model whose log joint is one part of another's.
+
+    Raises
+    ------
+    ValueError
+        If there is no such part.
+    """
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
+    return _WithoutPriors(model) if part == "likelihood" else model
 
 
 def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:

@@ -26,7 +26,6 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.models.compat import checks_values
 from numpyro_symmetry.models.data import ObservedAs, is_array
 from numpyro_symmetry.models.enumeration import enumerated, num_plates_of, refuse_without_funsor
-from numpyro_symmetry.models.parameters import leaves_of, leaves_of_parameters, with_leaves
 from numpyro_symmetry.models.placing import substitute_points
 from numpyro_symmetry.models.programs import Precision, compiled, compiled_for_many, traced
 from numpyro_symmetry.models.sites import (
@@ -35,7 +34,10 @@ from numpyro_symmetry.models.sites import (
     is_observed,
     is_unconstrained,
     latent_of,
+    leaves_of,
+    leaves_of_parameters,
     settings_of,
+    with_leaves,
 )
 from numpyro_symmetry.models.trace import data_of, known_of, trace_model
 

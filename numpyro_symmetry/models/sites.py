@@ -1,4 +1,4 @@
-"""What a site of a trace is: latent, observed, a setting; and what its distribution and support are under wrappers.
+"""What a site of a trace is: latent, observed, a setting; its plates; its distribution and support under wrappers.
 
 Sites are NumPyro's messages, by name. Nothing is run here.
 """
@@ -10,12 +10,18 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import IndependentTransform
 
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of
+
 Trace = Mapping[str, Any]
+
+# kinds of sites whose dimensions have names
+_KEPT = ("sample", "deterministic")
 
 
 def drawn_shape(site: Mapping[str, Any]) -> tuple[int, ...]:
@@ -56,6 +62,70 @@ def is_fitted(site: Any) -> bool:
 def settings_of(trace: Trace) -> dict[str, Any]:
     """Values that a model's run needs beside its latent ones: of parameters, mutable state, plates."""
     return {name: site["value"] for name, site in trace.items() if is_fitted(site) or site["type"] == "plate"}
+
+
+# ---- arrays of `numpyro.param`, each a site of its own ---------------------------------------------------------------
+
+
+def leaves_of_parameters(trace: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays that the parameters hold, under names such as ``"net$params.Dense_0.kernel"``."""
+    return leaves_of({name: site["value"] for name, site in trace.items() if site["type"] == "param"})
+
+
+def leaves_of(settings: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays of numbers that settings hold, under such names."""
+    return {name: leaf for site, tree in settings.items() for name, leaf in arrays_by_path({site: tree}).items()}
+
+
+def with_leaves(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with leaves of parameters replaced, and latent values beside them."""
+    new = jax.tree_util.tree_map_with_path(lambda path, leaf: values.get(name_of(path), leaf), dict(settings))
+    return dict(values) | new
+
+
+# ---- names of axes: of the plates that they are ----------------------------------------------------------------------
+
+
+def plates_of(site: Any, ndim: int, event_dim: int) -> dict[int, str]:
+    """Axis of a site's value, counted from the left -> the plate that it is."""
+    at = {ndim - event_dim + frame.dim: frame.name for frame in site.get("cond_indep_stack") or []}
+    return {position: name for position, name in at.items() if 0 <= position < ndim}
+
+
+def axis_names(site: Any, ndim: int) -> list[str | None]:
+    """A name for each axis of a site's value: of the plate that it is, or ``None``; of a parameter's, none."""
+    plates = plates_of(site, ndim, site["fn"].event_dim) if site is not None and site["type"] == "sample" else {}
+    return [plates.get(position) for position in range(ndim)]
+
+
+def _event_of_computed(site: Any) -> int:
+    """How many axes of a computed value are its own, right of its plates: the most with which these have their sizes.
+
+    As many as it has axes, if there are none: then it is in no plate, wherever it stands.
+    """
+    shape, frames = np.shape(site["value"]), site.get("cond_indep_stack") or []
+    for event in range(len(shape) - 1, -1, -1):
+        at = {len(shape) - event + frame.dim: frame.size for frame in frames}
+        if all(position >= 0 and shape[position] == size for position, size in at.items()):
+            return event
+    return len(shape)
+
+
+def plate_dims(sites: Trace) -> dict[str, list[str]]:
+    """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
+    found = {}
+    for name, site in sites.items():
+        if site["type"] not in _KEPT:
+            continue
+        ndim = np.ndim(site["value"])
+        event = _event_of_computed(site) if site["type"] == "deterministic" else site["fn"].event_dim
+        plates = plates_of(site, ndim, event)
+        names = [plates.get(k, f"{name}_dim_{k}") for k in range(ndim)]
+        given = (site.get("infer") or {}).get("event_dims") or []
+        names[ndim - len(given) :] = list(given)
+        if site.get("cond_indep_stack") or given:
+            found[name] = names
+    return found
 
 
 # ---- under wrappers --------------------------------------------------------------------------------------------------

@@ -27,9 +27,16 @@ from numpyro_symmetry.models.arguments import (
     refuse_no_rows,
     refuse_no_sites,
 )
-from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.reach import dependencies
-from numpyro_symmetry.models.sites import Trace, drawn_shape, is_improper, latent_of, observed_of, settings_of
+from numpyro_symmetry.models.sites import (
+    Trace,
+    drawn_shape,
+    is_improper,
+    latent_of,
+    leaves_of_parameters,
+    observed_of,
+    settings_of,
+)
 from numpyro_symmetry.models.unconstrained import bijection_to
 from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.models.compat import body_of, consts_of, inlined, only_prints, over_shards
-from numpyro_symmetry.models.convolutions import applied
+from numpyro_symmetry.models.rewritten import applied
 
 # operations that look at bits of numbers, or leave JAX, get numbers in the precision that they were traced for
 _BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")

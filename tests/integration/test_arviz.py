@@ -26,7 +26,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.containers.posterior import posterior_container
 from numpyro_symmetry.models import Model, trace_model
-from numpyro_symmetry.models.plates import plate_dims
+from numpyro_symmetry.models.sites import plate_dims
 from numpyro_symmetry.samplers.blackjax import _run, _Sampler
 
 SYMMETRY = Symmetry.mixture("weights", "loc")

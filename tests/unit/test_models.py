@@ -14,8 +14,15 @@ from numpyro.infer.autoguide import AutoDiagonalNormal
 from numpyro_symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.models import compat, latent_of, observed_of, outline, trace_model
 from numpyro_symmetry.models.fitted import _refuse_unconstrained
-from numpyro_symmetry.models.plates import axis_names, plate_dims
-from numpyro_symmetry.models.sites import discrete_of, entrywise, is_improper, is_unconstrained, without_wrappers
+from numpyro_symmetry.models.sites import (
+    axis_names,
+    discrete_of,
+    entrywise,
+    is_improper,
+    is_unconstrained,
+    plate_dims,
+    without_wrappers,
+)
 
 KEY = jax.random.key(0)
 

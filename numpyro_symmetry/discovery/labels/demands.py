@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from numpyro_symmetry.discovery.labels.forms import Form, Forms
 from numpyro_symmetry.discovery.labels.parted import Parts
-from numpyro_symmetry.symmetry.gf2 import reduced_basis
+from numpyro_symmetry.symmetry.gf2 import beyond, reduced_basis
 
 
 class Mirrored(NamedTuple):
@@ -30,11 +30,11 @@ EVEN = 0
 
 
 class Demands:
-    """Linear equations over GF(2): vectors that have to vanish, in echelon form."""
+    """Linear equations over GF(2): a basis of the vectors that have to vanish."""
 
     def __init__(self) -> None:
         self.num_unknowns = 0
-        self.rows: dict[int, int] = {}
+        self.rows: list[int] = []
         self.forms = Forms()
 
     def unknown(self) -> int:
@@ -46,7 +46,7 @@ class Demands:
         """Demand that values are even."""
         for parity in parities:
             if left := self.reduced(self.whole(parity) or EVEN):
-                self.rows[left.bit_length() - 1] = left
+                self.rows.append(left)
 
     def agree(self, parities: Sequence[Parity]) -> int | None:
         """Demand that values, zeros apart, have one parity, which is returned."""
@@ -73,19 +73,17 @@ class Demands:
 
     def reduced(self, vector: int) -> int:
         """The remainder of a vector after reduction by all demands: 0 if they imply that it vanishes."""
-        while (row := next((r for top, r in self.rows.items() if vector >> top & 1), None)) is not None:
-            vector ^= row
-        return vector
+        return beyond(self.rows, vector)
 
     def solutions(self, num_sites: int) -> list[int]:
         """A basis of the sites' signs that meet all demands."""
         # every row says what its highest unknown is, given the lower ones
-        free = [k for k in range(self.num_unknowns) if k not in self.rows]
+        highest = {row.bit_length() - 1: row for row in sorted(self.rows)}
         found = []
-        for k in free:
+        for k in sorted(set(range(self.num_unknowns)) - set(highest)):
             signs = 1 << k
-            for top in sorted(self.rows):
-                if (self.rows[top] & ~(1 << top) & signs).bit_count() % 2:
+            for top, row in highest.items():
+                if (row & signs).bit_count() % 2:
                     signs |= 1 << top
             found.append(signs & ((1 << num_sites) - 1))
         return reduced_basis(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from numpyro_symmetry.discovery.labels.terms import (
     Atom,
@@ -85,15 +85,18 @@ def _companions(values: Iterable[Sequence[Term]], owners: Mapping[int, set[int]]
             # too many to look at: nothing is known to stand beside any of them
             companions |= {atom.serial: set() for term in axes for atom in atoms_of(term)}
             continue
-        for here in _combinations(axes):
-            if here in seen:
-                continue
-            seen.add(here)
+        # of joined axes, one part of each stands there at a time
+        together = {
+            tuple(sorted(atom.serial for part in chosen for atom in atoms_of(part)))
+            for chosen in itertools.product(*map(_parts, axes))
+        }
+        for here in together - seen:
             count = Counter(here)
             count.update([owner for serial in here for owner in owners.get(serial, ())])
             once = {serial for serial in count if count[serial] == 1}
             for serial in count:
                 companions[serial] = companions.get(serial, once) & once - {serial}
+        seen |= together
     return companions
 
 
@@ -111,9 +114,3 @@ def _owners(pointers: Iterable[Pointer]) -> dict[int, set[int]]:
 def _parts(term: Term) -> list[Term]:
     term = resolve(term)
     return term.parts if isinstance(term, Joined) else [term]
-
-
-def _combinations(axes: Sequence[Term]) -> Iterator[tuple[int, ...]]:
-    """Serials of the atoms that stand together in a value: of joined axes, one part of each at a time."""
-    for chosen in itertools.product(*map(_parts, axes)):
-        yield tuple(sorted(atom.serial for part in chosen for atom in atoms_of(part)))

@@ -47,6 +47,22 @@ def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
     return found
 
 
+def opened(
+    closed: Any, args: Sequence[Any], wanted: Sequence[bool] | None = None
+) -> tuple[dict[Any, Any], dict[Any, Known], set[Any], list[Any]]:
+    """A program as it is to be followed from its arguments, of which some are known, to its wanted results.
+
+    What is given of its constants and arguments, what these determine, the values that wanted results are made from,
+    and the operations left to follow.
+    """
+    body = body_of(closed)
+    given = dict(zip([*body.constvars, *body.invars], [*map(known, consts_of(closed)), *args], strict=True))
+    constants = constants_of(body, {var: value for var, value in given.items() if isinstance(value, Known)})
+    live = live_in(body, constants, wanted)
+    left = [equation for equation in body.eqns if any(var in live and var not in constants for var in equation.outvars)]
+    return given, constants, live, left
+
+
 def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:
     """Which of a program's results constants alone determine, and their values."""
     body = body_of(closed)

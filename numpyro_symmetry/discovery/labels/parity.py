@@ -20,12 +20,12 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
-from numpyro_symmetry.discovery.labels.folding import constant_of, constants_of, live_in, operand_chosen
+from numpyro_symmetry.discovery.labels.folding import constant_of, opened, operand_chosen
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
-from numpyro_symmetry.discovery.labels.values import Known, known
-from numpyro_symmetry.models.compat import body_of, called, consts_of, scan_counts, shapes_of
+from numpyro_symmetry.discovery.labels.values import Known
+from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_of
 
 _ODD = {
     *(*ODD, *SAME, *LINEAR),
@@ -101,10 +101,7 @@ def _run_closed(
     forms_of_args: Sequence[Form] | None = None,
 ) -> tuple[list[Parity], list[Form]]:
     """Parities and forms of a program's results; an operation that no wanted result depends on demands nothing."""
-    body = body_of(closed)
-    given = dict(zip([*body.constvars, *body.invars], [*map(known, consts_of(closed)), *args], strict=True))
-    constants = constants_of(body, {var: value for var, value in given.items() if isinstance(value, Known)})
-    live = live_in(body, constants, wanted)
+    body, (given, constants, live, equations) = body_of(closed), opened(closed, args, wanted)
     environment: dict[Any, Parity] = {var: value for var, value in given.items() if not isinstance(value, Known)}
     forms = dict(zip(body.invars, forms_of_args or (), strict=False))
 
@@ -120,9 +117,7 @@ def _run_closed(
             forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
         return forms[atom]
 
-    for equation in body.eqns:
-        if all(var in constants or var not in live for var in equation.outvars):
-            continue
+    for equation in equations:
         operands = list(map(read, equation.invars))
         # constants enter called programs as constants: choices by them are made inside
         inner, given_ = called(equation), [constant_of(atom, constants) for atom in equation.invars]
@@ -216,7 +211,7 @@ def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
     if any(isinstance(parity, Mirrored) for parity in operands):
         found = _mirrored(step, operands)
         return _step(step, list(map(demands.whole, operands))) if found is None else found
-    before = dict(demands.rows)
+    before = list(demands.rows)
     results = _by_rule(step, operands)
     if len(demands.rows) > len(before):
         after, demands.rows = demands.rows, before

@@ -61,14 +61,11 @@ def new_axis(equation: Any, operand: int, axis: int) -> int | None:
 
 
 def _of_product(numbers: Any, ndims: list[int], operand: int, axis: int) -> int | None:
-    (contracted, batch) = numbers
-    if axis in contracted[operand]:
-        return None
-    if axis in batch[operand]:
-        return list(batch[operand]).index(axis)
-    free = [k for k in range(ndims[operand]) if k not in (*contracted[operand], *batch[operand])]
-    before = len(batch[0]) + (ndims[0] - len(contracted[0]) - len(batch[0]) if operand else 0)
-    return before + free.index(axis)
+    contracted, batch = numbers
+    left, right = ([k for k in range(n) if k not in (*contracted[m], *batch[m])] for m, n in enumerate(ndims))
+    # the axis of each factor that every axis of the product is: those of a batch, then what is free of either factor
+    own = [*batch[1], *[None] * len(left), *right] if operand else [*batch[0], *left]
+    return own.index(axis) if axis in own else None
 
 
 def _of_convolution(params: Any, operand: int) -> dict[int, int]:

@@ -14,11 +14,16 @@ from numpyro_symmetry.models.compat import body_of
 from numpyro_symmetry.models.data import is_array, is_table
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import Data, LogJoint, Way, in_first_way, sites_of, ways_to_give
-from numpyro_symmetry.models.parameters import leaves_of_parameters
-from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import Program as TracedFunction
 from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
-from numpyro_symmetry.models.sites import discrete_of, is_interval, is_unconstrained, latent_of
+from numpyro_symmetry.models.sites import (
+    axis_names,
+    discrete_of,
+    is_interval,
+    is_unconstrained,
+    latent_of,
+    leaves_of_parameters,
+)
 from numpyro_symmetry.models.trace import data_of, outline, warn_without_data
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -29,7 +34,8 @@ class Program(NamedTuple):
     Attributes
     ----------
     jaxpr
-        Closed; its arguments are the sites' values, then the data; its results sum to the log joint.
+        Closed; its arguments are the sites' values, then the data; its results sum to the log joint, or are outputs, of
+        which every entry has to stay.
     joint
         What was traced, and what it is made of.
     way
@@ -51,8 +57,6 @@ class Program(NamedTuple):
         Whether each site may hold any real number, or lies between two bounds, so that a value of it can be negated.
     supports
         Programs of the same arguments: whether values lie in their supports, where any lie between two bounds.
-    keeps_entries
-        Whether every entry of a result has to stay, as of a function's outputs; else the sum of all.
     """
 
     jaxpr: Any
@@ -66,7 +70,6 @@ class Program(NamedTuple):
     priors: dict[str, Any]
     signs: list[bool]
     supports: list[Any]
-    keeps_entries: bool = False
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -126,7 +129,7 @@ def read_function(outputs: Outputs) -> Program:
     ways = ways_to_give(outputs.args, outputs.kwargs)
     read = _opaque(outputs, values, data, ways, lambda own: [outputs.program(own)])
     real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
-    return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
+    return read._replace(signs=[name in real & read.used for name in read.names])
 
 
 def _opaque(

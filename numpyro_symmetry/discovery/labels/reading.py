@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     atoms_of,
     indices_of,
     line_of_cut,
+    reasons_of,
     resolve,
 )
 from numpyro_symmetry.discovery.labels.walk import Walk
@@ -95,7 +96,7 @@ class Reading:
             more = {
                 atom.serial
                 for term, shadow in self.walk.shadows
-                if any(a.serial in bound or any(r.strength == "data" for r in a.reasons) for a in atoms_of(shadow))
+                if _meets_data(shadow) or any(atom.serial in bound for atom in atoms_of(shadow))
                 for atom in atoms_of(term)
             }
             if more <= bound:
@@ -122,8 +123,7 @@ class Reading:
             entries = padded(found.axes.get(site, ()), len(terms))
             own = entries[len(entries) - len(terms) :]
             for k, term in enumerate(terms):
-                meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
-                if own[k] is None and not meets_data:
+                if own[k] is None and not _meets_data(term):
                     axes.setdefault(term.size, []).append((site, k))
         return axes
 
@@ -302,6 +302,11 @@ class Reading:
         hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
+
+
+def _meets_data(term: Term) -> bool:
+    """Whether data tell indices of an axis apart."""
+    return any(reason.strength == "data" for reason in reasons_of(term))
 
 
 def _is_taken_apart(term: Term) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -151,6 +151,11 @@ def atoms_of(term: Term) -> list[Atom]:
     return [] if isinstance(term, Uniform) else [atom for part in term.parts for atom in atoms_of(part)]
 
 
+def reasons_of(term: Term) -> list[Reason]:
+    """Every reason why atoms of a term were pinned or coloured."""
+    return [reason for atom in atoms_of(term) for reason in atom.reasons]
+
+
 def indices_of(term: Term) -> list[tuple[Any, ...]]:
     """(atom, index) for each index of an axis, or a tuple of pairs: equal where two labels share an atom's entry."""
     term = resolve(term)
@@ -254,19 +259,11 @@ def cut(term: Term, start: int, stop: int, reason: Reason) -> Term:
     if (start, stop) == (0, term.size):
         return term
     if all(atom.is_pinned for atom in atoms_of(term)) or stop == start:
-        return pinned(stop - start, _first_reason(term, reason))
-    halves = _split_at(term, stop, reason)
-    if halves is not None and start:
-        halves = _split_at(halves[0], start, reason)
-        halves = None if halves is None else halves[::-1]
-    if halves is None:
-        pin(term, reason)
-        return pinned(stop - start, reason)
-    return resolve(halves[0])
-
-
-def _first_reason(term: Term, otherwise: Reason) -> Reason:
-    return next((reason for atom in atoms_of(term) for reason in atom.reasons), otherwise)
+        return pinned(stop - start, next(iter(reasons_of(term)), reason))
+    own, _ = _split_at(term, stop, reason)
+    if start:
+        _, own = _split_at(own, start, reason)
+    return resolve(own)
 
 
 def _refine(a: np.ndarray | None, b: np.ndarray | None, size: int) -> np.ndarray:
@@ -302,7 +299,8 @@ def _bind(atom: Atom, term: Term, reason: Reason) -> Term:
     return resolve(term)
 
 
-def _split_at(term: Term, position: int, reason: Reason) -> tuple[Term, Term] | None:
+def _split_at(term: Term, position: int, reason: Reason) -> tuple[Term, Term]:
+    """Two axes put end to end in place of one; of flattened axes that are cut within a row no index stays free."""
     term = resolve(term)
     if isinstance(term, Uniform):
         return Uniform(position), Uniform(term.size - position)
@@ -316,48 +314,56 @@ def _split_at(term: Term, position: int, reason: Reason) -> tuple[Term, Term] | 
             if position == start:
                 return Joined(term.parts[:k]), Joined(term.parts[k:])
             if start < position < start + part.size:
-                halves = _split_at(part, position - start, reason)
-                if halves is None:
-                    return None
-                return Joined([*term.parts[:k], halves[0]]), Joined([halves[1], *term.parts[k + 1 :]])
+                left, right = _split_at(part, position - start, reason)
+                return Joined([*term.parts[:k], left]), Joined([right, *term.parts[k + 1 :]])
             start += part.size
         return term, Uniform(0)
     rest = math.prod(part.size for part in term.parts[1:])
     if position % rest:
-        return None
-    halves = _split_at(term.parts[0], position // rest, reason)
-    return None if halves is None else (Product([halves[0], *term.parts[1:]]), Product([halves[1], *term.parts[1:]]))
+        pin(term, reason)
+        return pinned(position, reason), pinned(term.size - position, reason)
+    left, right = _split_at(term.parts[0], position // rest, reason)
+    return Product([left, *term.parts[1:]]), Product([right, *term.parts[1:]])
 
 
-def split_factor(atom: Atom, outer: int, reason: Reason) -> tuple[Term, Term]:
+def factors(one: Sequence[Term], other: Sequence[Term], reason: Reason) -> tuple[list[Term], list[Term]]:
+    """The axes of which two lists of axes are both flattened ones, made the same; and those left where none fit."""
+    left, right, out = list(one), list(other), []
+    while left and right:
+        x, y = resolve(left.pop()), resolve(right.pop())
+        if x.size == y.size and not isinstance(x, Product):
+            out.append(unify(x, y, reason))
+            continue
+        if x.size < y.size:
+            left, right, x, y = right, left, y, x
+        if isinstance(x, Product):
+            left += x.parts
+        elif x.size % y.size or isinstance(x, Joined):
+            return out[::-1], [*left, *right, x, y]
+        else:
+            left += _split_factor(x, x.size // y.size, reason)
+        right.append(y)
+    return out[::-1], [*left, *right]
+
+
+def _split_factor(term: Uniform | Atom, outer: int, reason: Reason) -> tuple[Term, Term]:
     """Make an axis two flattened ones, the outer of a given size."""
-    high, low = axis(outer), axis(atom.size // outer)
-    _bind(atom, Product([high, low]), reason)
+    inner = term.size // outer
+    if isinstance(term, Uniform):
+        return Uniform(outer), Uniform(inner)
+    if term.is_pinned:
+        why = min(term.reasons, key=lambda past: past.soft, default=reason)
+        return pinned(outer, why), pinned(inner, why)
+    high, low = axis(outer), axis(inner)
+    _bind(term, Product([high, low]), reason)
     return high, low
 
 
 def _unify_products(a: Product, b: Product, reason: Reason) -> Term:
-    left, right, out = list(a.parts), list(b.parts), []
-    while left and right:
-        x, y = resolve(left.pop()), resolve(right.pop())
-        # an axis that stands here twice may have been cut where it stood first
-        if isinstance(x, Product) or isinstance(y, Product):
-            left += x.parts if isinstance(x, Product) else [x]
-            right += y.parts if isinstance(y, Product) else [y]
-        elif x.size == y.size:
-            out.append(unify(x, y, reason))
-        else:
-            if x.size < y.size:
-                left, right, x, y = right, left, y, x
-            if x.size % y.size or isinstance(x, Joined):
-                for term in (*left, *right, x, y):
-                    pin(term, reason)
-                return a
-            outer = x.size // y.size
-            high, low = (Uniform(outer), Uniform(y.size)) if isinstance(x, Uniform) else split_factor(x, outer, reason)
-            left += [high, low]
-            right.append(y)
-    return resolve(Product(out[::-1]))
+    same, left = factors(a.parts, b.parts, reason)
+    for term in left:
+        pin(term, reason)
+    return a if left else resolve(Product(same))
 
 
 def _unify_joined(a: Term, b: Term, reason: Reason) -> Term:
@@ -368,12 +374,6 @@ def _unify_joined(a: Term, b: Term, reason: Reason) -> Term:
         if head == a.size:
             out.append(unify(a, b, reason))
             break
-        halves = _split_at(a, head, reason), _split_at(b, head, reason)
-        if halves[0] is None or halves[1] is None:
-            pin(a, reason)
-            pin(b, reason)
-            out.append(a)
-            break
-        out.append(unify(halves[0][0], halves[1][0], reason))
-        a, b = halves[0][1], halves[1][1]
+        (first, a), (second, b) = _split_at(a, head, reason), _split_at(b, head, reason)
+        out.append(unify(first, second, reason))
     return resolve(Joined(out))

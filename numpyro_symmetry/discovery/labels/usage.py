@@ -9,7 +9,6 @@ no symmetry.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -40,11 +39,27 @@ def marks_of_usage(program: Program) -> dict[str, int]:
     # forwards: what does not depend on latent values has a mark of its own
     known = {number: hash(("data", number)) for number in given[len(latent) :]}
     steps: list[_Step] = []
-    results = _flatten(program.jaxpr, given, count, steps, known)
-    for step in steps:
-        marks = [known.get(x) for x in step.operands]
+
+    def constant(x: Any, _: Any) -> int:
+        number = next(count)
+        known[number] = _mark_of(x)
+        return number
+
+    def results_of(equation: Any, operands: list[int]) -> list[int]:
+        settings = sorted((setting, _words(x)) for setting, x in equation.params.items())
+        step = _Step(
+            hash((equation.primitive.name, *settings)),
+            operands,
+            [next(count) for _ in equation.outvars],
+            equation.primitive.name in _SUMS,
+        )
+        steps.append(step)
+        marks = [known.get(x) for x in operands]
         if None not in marks:
-            known |= {x: hash((step.mark, k, tuple(marks))) for k, x in enumerate(step.results)}
+            known.update({x: hash((step.mark, k, tuple(marks))) for k, x in enumerate(step.results)})
+        return step.results
+
+    results = inlined(body_of(program.jaxpr), consts_of(program.jaxpr), given, constant, results_of)
 
     # backwards: what becomes of a value
     uses: dict[int, list[int]] = {}
@@ -69,25 +84,6 @@ def marks_of_usage(program: Program) -> dict[str, int]:
             if x not in known:
                 uses.setdefault(x, []).append(token)
     return {site: mark(number) for site, number in latent.items()}
-
-
-def _flatten(
-    closed: Any, operands: Sequence[int], count: Iterator[int], steps: list[_Step], known: dict[int, int]
-) -> list[int]:
-    """Append a program's steps, those of programs it calls too, and marks of constants; returns numbers of results."""
-
-    def constant(x: Any, _: Any) -> int:
-        number = next(count)
-        known[number] = _mark_of(x)
-        return number
-
-    def results_of(equation: Any, entering: list[int]) -> list[int]:
-        leaving, name = [next(count) for _ in equation.outvars], equation.primitive.name
-        settings = sorted((setting, _words(x)) for setting, x in equation.params.items())
-        steps.append(_Step(hash((name, *settings)), entering, leaving, name in _SUMS))
-        return leaving
-
-    return inlined(body_of(closed), consts_of(closed), operands, constant, results_of)
 
 
 def _mark_of(constant: Any) -> int:

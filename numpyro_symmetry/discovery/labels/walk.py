@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.labels.constants import axes_of_constant
-from numpyro_symmetry.discovery.labels.folding import constants_of, fold, live_in, operand_chosen
+from numpyro_symmetry.discovery.labels.folding import fold, opened, operand_chosen
 from numpyro_symmetry.discovery.labels.terms import (
     DIFFERS,
     Reason,
@@ -30,8 +29,8 @@ from numpyro_symmetry.discovery.labels.terms import (
     resolve,
     unify,
 )
-from numpyro_symmetry.discovery.labels.values import Known, Origin, Piece, Typed, Value, known
-from numpyro_symmetry.models.compat import body_of, called, consts_of, frames_of, shapes_of
+from numpyro_symmetry.discovery.labels.values import Known, Origin, Piece, Typed, Value, axes_of_constant
+from numpyro_symmetry.models.compat import body_of, called, frames_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[2]))
@@ -147,10 +146,7 @@ class Walk:
 
     def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """Labels of a program's results, given those of its arguments."""
-        jaxpr = body_of(closed)
-        given = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*map(known, consts_of(closed)), *args], strict=True))
-        constants = constants_of(jaxpr, {var: value for var, value in given.items() if isinstance(value, Known)})
-        live = live_in(jaxpr, constants)
+        given, constants, live, equations = opened(closed, args)
         environment = given | constants
 
         def read(atom: Any) -> Value:
@@ -159,9 +155,7 @@ class Walk:
             # a value that a choice by a constant leaves out was never walked, and is never looked at
             return environment.get(atom, _LEFT_OUT)
 
-        for equation in jaxpr.eqns:
-            if all(var in constants or var not in live for var in equation.outvars):
-                continue
+        for equation in equations:
             operands = list(map(read, equation.invars))
             chosen = operand_chosen(equation, [x if isinstance(x, Known) else None for x in operands])
             unused = [var not in live for var in equation.outvars]
@@ -169,7 +163,7 @@ class Walk:
             for var, value in zip(equation.outvars, values, strict=True):
                 self.see(value)
                 environment[var] = value
-        return [read(var) for var in jaxpr.outvars]
+        return list(map(read, body_of(closed).outvars))
 
     def run_apart(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """`run_closed` for a loop's body or a branch: indices of an axis come out of it as mere numbers."""
@@ -213,11 +207,14 @@ class Walk:
         rule = self.rules.get(name, self.rules["unknown"])
         if name not in _KNOW_INDICES:
             self.read_as_numbers(*operands)
-        self._meet(operands)
+        pieces = frozenset().union(*(operand.pieces for operand in operands))
+        # parts of latent axes, and the data that they meet
+        data = {x.tag for x in operands if pieces and x.origin == Origin.WHOLE and x.tag is not None}
+        for piece in pieces if data else ():
+            self.meetings.setdefault(piece, set()).update(data)
         tags = [operand.tag for operand in operands]
         tag = None if None in tags else self.tag(name, str(params), *tags)
         origin = max((operand.origin for operand in operands), default=Origin.COUNTED)
-        pieces = frozenset().union(*(operand.pieces for operand in operands))
         results: list[Value] = []
         made = rule(operation)
         pieces |= operation.pieces
@@ -235,13 +232,6 @@ class Walk:
     def tag(self, *parts: object) -> tuple[str, int]:
         """One name for equal parts: tags of functions of functions stay short."""
         return self._tags.setdefault(parts, ("tag", len(self._tags)))
-
-    def _meet(self, operands: Sequence[Value]) -> None:
-        """Remember which parts of latent axes meet which data."""
-        pieces = frozenset().union(*(operand.pieces for operand in operands))
-        data = {x.tag for x in operands if pieces and x.origin == Origin.WHOLE and x.tag is not None}
-        for piece in pieces if data else ():
-            self.meetings.setdefault(piece, set()).update(data)
 
     def count_through(self, target: Term, reason: Reason) -> None:
         """Axes of one size that counters of a loop point into stand together, as those that `jax.lax.scan` takes."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.frozen import Values, stacked
+from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
+from numpyro_symmetry.discovery.proof.trials import each_gap
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import labels, names_in, new_name, padded
 
@@ -94,11 +94,10 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
     first = next(iter(evidence()))
     at, free = first.places[0], dict[str, list[Any]]()
     shapes = {site: np.shape(x) for site, x in at.values.items()}
-    every = (fibre for name in symmetry.groups for fibre in _fibres(symmetry, name, shapes))
-    for batch in batched(every, first.frozen.most_points):
-        gaps = gaps_to(first.frozen, at, stacked([fibre.exchanged(at.values) for fibre in batch]))
-        for fibre in (fibre for fibre, gap in zip(batch, gaps, strict=True) if gap.ratio <= 1.0):
-            free.setdefault(fibre.name, []).append(fibre.places)
+    every = [fibre for name in symmetry.groups for fibre in _fibres(symmetry, name, shapes)]
+    gaps = each_gap(first.frozen, at, (fibre.exchanged(at.values) for fibre in every))
+    for fibre in (fibre for fibre, gap in zip(every, gaps, strict=True) if gap.ratio <= 1.0):
+        free.setdefault(fibre.name, []).append(fibre.places)
     for name, places in free.items():
         # looked for again: fibring a group before may have given a label to an axis without one
         for fibre in (fibre for fibre in _fibres(symmetry, name, shapes) if fibre.places in places):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Iterable
 from enum import Enum
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     Trials,
     batched,
     control_gaps,
+    each_gap,
     few_elements,
     gap_to,
     gaps_to,
@@ -139,18 +140,15 @@ def prove(
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # equal densities may have different supports, which show near their edges, where draws of the prior seldom lie
     edges = evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ()
-    for place in filter(partial(is_firmly_inside, frozen), edges):
-        proof = _tried(proof, elements, place)
+    tries = itertools.chain(
+        ((elements, place, None) for place in edges if is_firmly_inside(frozen, place)),
+        ((elements, at.values, at) for at in places),
+        ((random_elements(action.symmetry, rng, num_far), at.values, at) for at in evidence.far),
+    )
+    for tried, place, at in tries:
+        proof = _tried(proof, tried, place, at)
         if not proof.holds:
             return proof
-    for at in places:
-        proof = _tried(proof, elements, at.values, at)
-        if not proof.holds:
-            return proof
-    for at in evidence.far:
-        far = _tried(proof, random_elements(action.symmetry, rng, num_far), at.values, at)
-        if not far.holds:
-            return far
     groups = action.symmetry.groups
     watched = [x for x in movable(action.symmetry) if x not in known or groups[x].signed] if evidence.controls else []
     controls = control_gaps(frozen, action, watched, places[0], enough)
@@ -187,16 +185,14 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     """Groups whose sites, moved by a small step, change nothing but their own priors at any point about the prior."""
     frozen = evidence.frozen
     for at in evidence.places:
-        left, names = names, []
-        for batch in batched(left, frozen.most_points):
-            own = [frozen.alone.intersection(action.sites[name]) for name in batch]
-            steps = [at.values | nudged({s: at.values[s] for s in action.sites[name]}, _STEP) for name in batch]
-            gaps = gaps_to(frozen, at, stacked(steps), own)
-            names += [name for name, gap in zip(batch, gaps, strict=True) if not gap.ratio > 1.0]
+        own = [frozen.alone.intersection(action.sites[name]) for name in names]
+        steps = (at.values | nudged({s: at.values[s] for s in action.sites[name]}, _STEP) for name in names)
+        gaps = each_gap(frozen, at, steps, own)
+        names = [name for name, gap in zip(names, gaps, strict=True) if not gap.ratio > 1.0]
     return names
 
 
-def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None = None) -> Proof:
+def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None) -> Proof:
     """The proof so far, after elements were tried at one more place; the first element that is refused ends it.
 
     An element must take no value out of its support and, where log probabilities are given (``at``), leave them alone.

@@ -20,9 +20,9 @@ import numpy as np
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, independent_wholes, is_new
-from numpyro_symmetry.discovery.proof.frozen import Values, stacked
+from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import batched, gaps_to, movable
+from numpyro_symmetry.discovery.proof.trials import each_gap, movable
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
@@ -72,11 +72,6 @@ def _rejoined(entry: AxisEntry, before: AxisEntry) -> AxisEntry:
 def _rejoined_all(entries: Sequence[AxisEntry], before: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
     first = len(entries) - len(before)
     return (*entries[:first], *map(_rejoined, entries[first:], before))
-
-
-def may_have_signs(symmetry: Symmetry, even: Even) -> bool:
-    """Whether there are any signs to try."""
-    return bool(even) or any(map(has_concat, symmetry.axes.values()))
 
 
 class Signs(NamedTuple):
@@ -198,11 +193,10 @@ def _worth_a_proof(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[
     remaining = {name: _signs_of(symmetry, name, sites[name], span) for name in order}
     found, count = dict[str, GroupSigns](), 1
     while candidates := [signs for rest in remaining.values() for signs in itertools.islice(rest, count)]:
-        for batch in batched(candidates, frozen.most_points):
-            moved = [at.values | _negated(signs, symmetry.axes, at.values) for signs in batch]
-            for signs, gap in zip(batch, gaps_to(frozen, at, stacked(moved)), strict=True):
-                if gap.ratio <= 1.0:
-                    found.setdefault(signs.name, signs)
+        gaps = each_gap(frozen, at, (at.values | _negated(signs, symmetry.axes, at.values) for signs in candidates))
+        for signs, gap in zip(candidates, gaps, strict=True):
+            if gap.ratio <= 1.0:
+                found.setdefault(signs.name, signs)
         remaining = {name: rest for name, rest in remaining.items() if name not in found}
         count = min(2 * count, frozen.most_points)
     return tuple(found[name] for name in order if name in found)

@@ -188,6 +188,15 @@ def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack, without: Sequen
     return largest_gaps(frozen, at.log_probs, after)
 
 
+def each_gap(
+    frozen: FrozenModel, at: Point, places: Iterable[Values], without: Iterable[Set[str]] = ()
+) -> Iterator[Gap]:
+    """`gaps_to` for any number of points, no more of them made than are evaluated at a time."""
+    left = iter(without)
+    for batch in batched(places, frozen.most_points):
+        yield from gaps_to(frozen, at, stacked(batch), list(itertools.islice(left, len(batch))))
+
+
 def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
     """At each moved point, the largest change of any datum's log-likelihood or of all other terms together.
 
@@ -224,11 +233,10 @@ def control_gaps(
     remaining = {name: iter(wrong_actions(action, name, at.values)) for name in names}
     largest_by_group = dict.fromkeys(remaining, NO_GAP)
     while wrong := [(name, values) for name, rest in remaining.items() for values in itertools.islice(rest, 1)]:
-        for batch in batched(wrong, frozen.most_points):
-            gaps = gaps_to(frozen, at, stacked([values for _, values in batch]))
-            for (name, _), gap in zip(batch, gaps, strict=True):
-                if math.isfinite(gap.nats):
-                    largest_by_group[name] = largest(largest_by_group[name], gap)
+        gaps = each_gap(frozen, at, (values for _, values in wrong))
+        for (name, _), gap in zip(wrong, gaps, strict=True):
+            if math.isfinite(gap.nats):
+                largest_by_group[name] = largest(largest_by_group[name], gap)
         remaining = {name: rest for name, rest in remaining.items() if not largest_by_group[name].ratio > enough}
     return largest_by_group
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from numpyro_symmetry.discovery.labels.constants import axes_of_constant
 from numpyro_symmetry.discovery.labels.terms import (
     Reason,
     Term,
     Uniform,
-    atoms_of,
     pin,
     pinned,
+    reasons_of,
 )
-from numpyro_symmetry.discovery.labels.values import Known, Typed, Value
+from numpyro_symmetry.discovery.labels.values import Known, Typed, Value, axes_of_constant
 from numpyro_symmetry.discovery.labels.walk import Operation
 
 Axes = list[list[Term]]
@@ -65,9 +64,7 @@ def pin_all(op: Operation, reason: Reason) -> Axes:
     for axes in op.axes:
         for term in axes:
             pin(term, reason)
-    inherited = next(
-        (r for axes in op.axes for t in axes for a in atoms_of(t) for r in a.reasons if not r.soft), reason
-    )
+    inherited = next((r for axes in op.axes for term in axes for r in reasons_of(term) if not r.soft), reason)
     return [[pinned(n, inherited if not reason.soft else reason) for n in shape] for shape in op.out_shapes]
 
 

@@ -18,7 +18,6 @@ from numpyro_symmetry.discovery.labels.terms import (
     Reason,
     Term,
     Uniform,
-    atoms_of,
     coloured,
     cut,
     impose,
@@ -26,6 +25,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     line_along,
     pin,
     pinned,
+    reasons_of,
     resolve,
     unify,
     varying,
@@ -100,12 +100,10 @@ def _alone(size: int, index: int) -> np.ndarray:
 def concatenate(op: Operation) -> list[Value]:
     """Axes put end to end; the others become the same."""
     position = op.params["dimension"]
-    out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
-    for axes in op.axes:
-        for k in range(len(out)):
-            if k != position:
-                out[k] = op.meet(out[k], axes[k])
-    out[position] = resolve(Joined(axes[position] for axes in op.axes))
+    out = [
+        resolve(Joined(terms)) if k == position else functools.reduce(op.meet, terms)
+        for k, terms in enumerate(zip(*op.axes, strict=True))
+    ]
     columns = tuple(op.operands) if position == len(out) - 1 and all(s[-1] == 1 for s in op.shapes) else None
     if columns is None:
         op.walk.read_as_numbers(*op.operands)
@@ -301,7 +299,7 @@ def in_another_order(op: Operation, term: Term, size: int, why: str | Reason, *,
         return Uniform(size)
     reason = op.reason(why, "moved") if isinstance(why, str) else why
     # data in another order are data
-    met = next((r for atom in atoms_of(term) for r in atom.reasons if r.strength == "data"), reason)
+    met = next((r for r in reasons_of(term) if r.strength == "data"), reason)
     op.mix(term)
     pin(term, reason)
     return pinned(size, met)

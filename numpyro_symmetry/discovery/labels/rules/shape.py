@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from numpyro_symmetry.discovery.labels.rules.elementwise import (
-    Axes,
-    pin_all,
-)
-from numpyro_symmetry.discovery.labels.terms import (
-    Atom,
-    Product,
-    Term,
-    Uniform,
-    pinned,
-    resolve,
-    split_factor,
-)
+import math
+
+from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, pin_all
+from numpyro_symmetry.discovery.labels.terms import Product, Term, Uniform, factors, resolve
 from numpyro_symmetry.discovery.labels.values import Value
 from numpyro_symmetry.discovery.labels.walk import Operation
 
@@ -40,38 +31,18 @@ def broadcast(op: Operation) -> Axes:
 
 def reshape(op: Operation) -> Axes:
     """Axes flattened, or one taken for several flattened ones."""
-    reason = op.reason("reshaped so that its parts do not fit", "moved")
-    factors: list[Term] = []
-    for term in map(resolve, op.axes[0]):
-        factors += term.parts if isinstance(term, Product) else [term] if term.size > 1 else []
-    factors.reverse()
+    (shape,), reason = op.out_shapes, op.reason("reshaped so that its parts do not fit", "moved")
+    if 0 in shape:
+        return [[Uniform(n) for n in shape]]
+    parts, left = factors([term for term in op.axes[0] if term.size > 1], [Uniform(n) for n in shape if n > 1], reason)
+    if left:
+        return pin_all(op, reason)
     out: list[Term] = []
-    for n in op.out_shapes[0]:
+    for n in shape:
         taken: list[Term] = []
-        need = n
-        while need > 1:
-            if not factors:
-                return pin_all(op, reason)
-            term = resolve(factors.pop())
-            if isinstance(term, Product):
-                factors += term.parts[::-1]
-            elif need % term.size == 0:
-                taken.append(term)
-                need //= term.size
-            elif term.size % need == 0 and isinstance(term, Uniform | Atom):
-                if isinstance(term, Uniform):
-                    high, low = Uniform(need), Uniform(term.size // need)
-                elif term.is_pinned:
-                    why = term.reasons[0] if term.reasons else reason
-                    high, low = pinned(need, why), pinned(term.size // need, why)
-                else:
-                    high, low = split_factor(term, need, reason)
-                factors.append(low)
-                taken.append(high)
-                need = 1
-            else:
-                return pin_all(op, reason)
-        out.append(resolve(Product(taken)) if taken else Uniform(n))
+        while math.prod(term.size for term in taken) < n:
+            taken.append(parts.pop(0))
+        out.append(resolve(Product(taken)))
     return [out]
 
 
