@@ -266,6 +266,20 @@ def test_contrasts_that_nothing_else_moves_with_are_seen_to_matter(shape):
         check_symmetry(model, Symmetry({"loc": component}), unlike)
 
 
+def test_labels_of_two_components_are_no_weight_of_one():
+    first, second = np.triu_indices(4, 1)
+
+    def blocks(links):
+        chance = numpyro.sample("chance", dist.Beta(1.0, 1.0).expand([2, 2]).to_event(2))
+        with numpyro.plate("node", 4):
+            z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+        with numpyro.plate("pair", 6):
+            numpyro.sample("links", dist.Bernoulli(chance[z[first], z[second]]), obs=links)
+
+    # nobody sums these labels out, and 1 - z, which exchanges them, acts on no real number
+    assert not find_symmetry(blocks, (jnp.array([0, 1, 1, 0, 0, 1]),)).groups
+
+
 def test_a_model_may_look_at_its_data():
     def model(x, y, group):
         offset = normal("offset", int(group.max()) + 1)
