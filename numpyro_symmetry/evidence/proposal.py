@@ -143,10 +143,11 @@ def proposal_of_draws(
 
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
     """A base guide symmetrized by the symmetry given, checked on the model, or else by the one found there."""
-    if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model.function)
-    found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
-    return AutoSymmetrized(base, found, model=model.function, check=False)
+    found = without_parameters(find_symmetry(*model, signs=signs)) if symmetry is None else symmetry  # pyright: ignore[reportArgumentType]
+    guide = AutoSymmetrized(base, found, model=model.function, check=symmetry is not None)
+    # its draws are weighed, and no ELBO sees it
+    guide._options = guide._options._replace(is_trained=False)
+    return guide
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:

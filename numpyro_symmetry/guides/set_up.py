@@ -43,7 +43,10 @@ _NUM_FEATURE_DRAWS = 8
 
 
 class Options(NamedTuple):
-    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide."""
+    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide.
+
+    Of a guide whose draws are weighed and that no ELBO sees, ``is_trained`` is false.
+    """
 
     symmetry: Symmetry | None
     estimator: str | Estimator
@@ -51,6 +54,7 @@ class Options(NamedTuple):
     check: bool
     signs: bool
     model_is_given: bool
+    is_trained: bool = True
 
 
 class SetUp(NamedTuple):
@@ -224,7 +228,8 @@ def _refuse(
     """Refuse whatever stands in the way of averaging over a group that has elements."""
     requirements.refuse_absent_sites(symmetry, trace)
     requirements.refuse_subsampled_latents(symmetry, model_trace)
-    requirements.refuse_plate_around_everything(model_trace)
+    if options.is_trained:
+        requirements.refuse_plate_around_everything(model_trace)
     if options.check and options.symmetry is not None:
         verdict = check_symmetry(model, symmetry, args, kwargs)
         if verdict.status == "inconclusive":

@@ -152,5 +152,7 @@ def enumerated(
         except (TypeError, ValueError, AssertionError, RuntimeError, KeyError, IndexError) as error:
             raise SymmetryError(
                 f"NumPyro cannot sum out the discrete latent sites of this model ({type(error).__name__}: {error}). "
-                "Sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
+                "Sum them out in the model (dist.MixtureSameFamily, a forward algorithm). Draws that hold them are "
+                "relabelled without the model: rebase(mcmc.get_samples(group_by_chain=True), symmetry, "
+                "labels={'z': 'group'})."
             ) from error

@@ -256,6 +256,19 @@ def test_no_symmetry_at_all(method):
     assert np.isnan(found.error) == (method == "laplace")
 
 
+def test_a_plate_around_everything_is_no_matter_to_weights():
+    def subjects(y):
+        with numpyro.plate("subject", 2):
+            loc = numpyro.sample("loc", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+            numpyro.sample("y", dist.Normal(loc.sum(-1), 1.0), obs=y)
+
+    y, covariance = np.array([0.5, -2.0]), np.linalg.inv(np.eye(2) / 4.0 + 1.0)
+    noise = np.random.default_rng(0).standard_normal((2, 300, 2, 2)) @ np.linalg.cholesky(covariance).T
+    found = log_evidence({"loc": y[:, None] * covariance.sum(1) + noise}, subjects, (y,))
+    assert found.log_order == pytest.approx(2 * np.log(2.0))
+    assert agrees(found, multivariate_normal(np.zeros(2), 9.0).logpdf(y))
+
+
 def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
     posterior, draws = exchangeable(3, 2.0, count=100)
     found = log_evidence(draws, posterior.model, posterior.model_args, num_draws=500)

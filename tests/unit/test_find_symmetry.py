@@ -249,6 +249,37 @@ def test_weights_that_nothing_else_moves_with_are_seen_to_matter(size):
         check_symmetry(lopsided, symmetry, (Y,))
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 4)])
+def test_contrasts_that_nothing_else_moves_with_are_seen_to_matter(shape):
+    def model(y, weights):
+        loc = numpyro.sample("loc", dist.ZeroSumNormal(2.0, shape))
+        mixture = dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc.T, 0.7))
+        numpyro.sample("y", mixture.expand((4,)).to_event(1), obs=y)
+
+    alike, unlike = ((Y[:4], np.array(weights)) for weights in ([1 / 3] * 3, [0.2, 0.3, 0.5]))
+    component = "component", *[None] * (len(shape) - 1)
+    assert check_symmetry(model, Symmetry({"loc": component}), alike).status == "passed"
+    assert find_symmetry(lambda y: model(y, jnp.ones(3) / 3), alike[:1]).axes == {
+        "loc": (f"loc[-{len(shape)}]", *component[1:])
+    }
+    with pytest.raises(SymmetryError, match="changes"):
+        check_symmetry(model, Symmetry({"loc": component}), unlike)
+
+
+def test_labels_of_two_components_are_no_weight_of_one():
+    first, second = np.triu_indices(4, 1)
+
+    def blocks(links):
+        chance = numpyro.sample("chance", dist.Beta(1.0, 1.0).expand([2, 2]).to_event(2))
+        with numpyro.plate("node", 4):
+            z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+        with numpyro.plate("pair", 6):
+            numpyro.sample("links", dist.Bernoulli(chance[z[first], z[second]]), obs=links)
+
+    # nobody sums these labels out, and 1 - z, which exchanges them, acts on no real number
+    assert not find_symmetry(blocks, (jnp.array([0, 1, 1, 0, 0, 1]),)).groups
+
+
 def test_a_model_may_look_at_its_data():
     def model(x, y, group):
         offset = normal("offset", int(group.max()) + 1)

@@ -105,7 +105,7 @@ def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= EFFORT.max_family),
         marks,
         shapes,
-        {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(entrywise(fn.support))},
+        {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(fn.support)},
         tuple(site for site, fn in priors.items() if is_unconstrained(fn.support) or is_interval(fn.support)),
         {site: tuple(fn.batch_shape) for site, fn in priors.items()},
     )
@@ -230,9 +230,9 @@ def _exchange(first: int, second: int, chosen: Sequence[Part]) -> Exchange:
 
 
 def _is_unit(support: Any) -> bool:
-    """Whether a support is the unit interval; bounds that were computed are not looked at."""
-    bounds: list[Any] = [getattr(support, f"{side}_bound", None) for side in ("lower", "upper")]
-    return not any(isinstance(x, Tracer) or np.ndim(x) for x in bounds) and bounds == [0, 1]
+    """Whether a support is the unit interval, and not its two ends; bounds that were computed are not looked at."""
+    bounds: list[Any] = [getattr(entrywise(support), f"{side}_bound", None) for side in ("lower", "upper")]
+    return is_interval(support) and not any(isinstance(x, Tracer) or np.ndim(x) for x in bounds) and bounds == [0, 1]
 
 
 def _kind(support: Any) -> str:

@@ -277,13 +277,15 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
         for site in sites:
             first = np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2
             yield after | {site: np.where(first, after[site], place[site])}
-        # all of these take weights off their simplex: the same with weights that sum to one again
-        weights = [site for site in sites if _is_on_simplex(place[site])]
-        yield from (
-            {**point, **{s: point[s] / point[s].sum(-1, keepdims=True) for s in weights}} for point in broken if weights
-        )
+        # all of these change sums, which leaves supports that hold them: the same with the sums that there were
+        yield from ({**point, **{site: _summed_as(place[site], point[site]) for site in sites}} for point in broken)
 
 
-def _is_on_simplex(values: np.ndarray) -> bool:
-    """Whether values are weights that add up to one along the last axis."""
-    return values.ndim > 0 and bool((values >= 0).all() and np.allclose(values.sum(-1), 1.0, rtol=1e-6))
+def _summed_as(place: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values that add up as those of a point do: weights to one along the last axis, contrasts to zero along any."""
+    if place.ndim and (place >= 0).all() and np.allclose(place.sum(-1), 1.0, rtol=1e-6):
+        return values / values.sum(-1, keepdims=True)
+    for axis in range(place.ndim if place.dtype.kind == "f" else 0):
+        if (np.abs(place.sum(axis)) <= 1e-6 * np.abs(place).sum(axis)).all():
+            values = values - values.mean(axis, keepdims=True)
+    return values
