@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.chains import MAX_R_HAT, MIN_DRAWS
-from numpyro_symmetry.diagnostics.words import MOST_NAMES
+from numpyro_symmetry.symmetry.shown import FEW
 
 if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.chains import Chains
@@ -121,7 +121,7 @@ def _or_chance(report: Report, moved: Sequence[Row], real: str) -> str:
 def _places(moved: Sequence[Row], count: int) -> str:
     """The numbers of largest R-hat, by site and index."""
     furthest = [(r_hat, row, place) for row in moved for r_hat, place in row.chains.furthest]
-    some = [_named(row, place) for _, row, place in sorted(furthest, key=lambda one: -one[0])[:MOST_NAMES]]
+    some = [_named(row, place) for _, row, place in sorted(furthest, key=lambda one: -one[0])[:FEW]]
     return ", ".join(some) + (f" and {count - len(some)} more" if count > len(some) else "")
 
 

@@ -11,8 +11,8 @@ from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
 from numpyro_symmetry.diagnostics.checks import few, is_in_doubt, without_identity
 from numpyro_symmetry.diagnostics.judged import MIN_CHANCE, Kind, disagreeing, is_alarm, is_slow, of_labels
 from numpyro_symmetry.diagnostics.soft_labels import MAX_WIDTH
-from numpyro_symmetry.diagnostics.words import entries, names, some_of
-from numpyro_symmetry.symmetry.shown import listed
+from numpyro_symmetry.diagnostics.words import entries, names
+from numpyro_symmetry.symmetry.shown import each_of, listed, some_of
 from numpyro_symmetry.traces.null import CannotTell
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _of_slots(report: Report) -> str:
     if unclear := [name for name, number in known.items() if number < report.num_slots[name]]:
         some = "not all" if any(known.values()) else "no"
         return (
-            f"; {some} slots of {listed([repr(name) for name in unclear])} stand apart: of the others rely on what no "
+            f"; {some} slots of {some_of(list(map(repr, unclear)))} stand apart: of the others rely on what no "
             "label changes"
         )
     sites = [row.name for row in report.rows if row.kind is Kind.MOVED] or list(report.null.by_site)
@@ -145,14 +145,14 @@ def _relabelled(report: Report) -> str:
 
 
 def _of_null(report: Report) -> Iterator[str]:
-    null, num_slots = report.null, report.num_slots
+    null = report.null
     if null is None:
         return
     yield (
         f"Slots explain {null.explained:.0%} of the variance of {some_of(list(null.by_site))}; of shuffled draws, "
         f"relabelled in the same way, {null.explained_null:.0%}."
     )
-    if unlike := without_identity(null, num_slots):
+    if unlike := without_identity(null, report.num_slots):
         shares = ", ".join(
             f"{site} ({null.by_site[site].explained:.0%}, shuffled {null.by_site[site].explained_null:.0%})"
             for site in unlike
@@ -162,18 +162,19 @@ def _of_null(report: Report) -> Iterator[str]:
             f"Slots have no identity in {shares}. Alone these would tell none apart: their numbers belong to the slots "
             f"of {others}, and can be reported where those can."
         )
-    for name, size in num_slots.items():
-        number = null.num_identified.get(name)
-        if name in null.separation and np.isinf(null.separation[name]).all():
-            yield f"{name!r} has one slot, and no other that it could be taken for."
+    for (size, number), groups in null.groups_alike.items():
+        several = some_of(list(map(repr, groups)))
+        if number is None:
+            has = "has one slot" if len(groups) == 1 else "have one slot each"
+            yield f"{several} {has}, and no other that it could be taken for."
         elif isinstance(number, CannotTell):
             yield (
-                f"Whether slots of {name!r} are identified: {number}. Draws that follow each other while their chain "
+                f"Whether slots of {several} are identified: {number}. Draws that follow each other while their chain "
                 "remembers count as one."
             )
-        elif number is not None:
-            alone = f"The slot of {name!r} is {'no ' * (not number)}further from its negative"
-            slots = alone if size == 1 else f"{number} of {size} slots of {name!r} are further apart"
+        else:
+            alone = f"The slot of {each_of(groups)} is {'no ' * (not number)}further from its negative"
+            slots = alone if size == 1 else f"{number} of {size} slots of {each_of(groups)} are further apart"
             yield f"{slots} than those of shuffled draws{_but(report, number)}."
 
 

@@ -95,7 +95,7 @@ class Report(NamedTuple):
     null
         What relabelling alone explains; ``None`` if it was not computed.
     num_slots
-        Group -> number of its labels.
+        Group -> number of its labels; of units in blocks that move too, those of all blocks.
     transpositions
         Group -> mean number of exchanges of two labels from one draw of a chain, or one member, to the next.
     transpositions_at_random
@@ -251,7 +251,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
         sign_changes=of_signs,
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
-        num_slots={name: group.size or 0 for name, group in out.view.symmetry.groups.items()},
+        num_slots={n: (g.size or 0) * int(np.prod(g.cells)) for n, g in out.view.symmetry.groups.items()},
         transpositions={name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size},
         transpositions_at_random={name: at_random(group) for name, group in out.view.symmetry.groups.items()},
         converged=out.converged,

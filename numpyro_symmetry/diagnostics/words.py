@@ -7,10 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from numpyro_symmetry.symmetry.shown import first_of, listed
-
-# the most that are named; of more, the first of them and how many others there are
-MOST_NAMES = 3
+from numpyro_symmetry.symmetry.shown import FEW, first_of, listed
 
 
 class _Named(Protocol):
@@ -20,17 +17,12 @@ class _Named(Protocol):
 
 def names(rows: Sequence[_Named]) -> str:
     """The names of the first few rows, and how many more rows there are."""
-    return first_of([row.name for row in rows], MOST_NAMES)
+    return first_of([row.name for row in rows], FEW)
 
 
 def entries(number: int) -> str:
     """A number of entries in words: ``"1 entry"``, ``"3 entries"``."""
     return "1 entry" if number == 1 else f"{number} entries"
-
-
-def some_of(words: Sequence[str]) -> str:
-    """The first few words, and how many more there are."""
-    return listed(words) if len(words) <= MOST_NAMES + 1 else first_of(words, MOST_NAMES)
 
 
 def which_chains(which: np.ndarray) -> str:

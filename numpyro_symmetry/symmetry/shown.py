@@ -11,6 +11,8 @@ from typing import Any
 
 # more names than a line holds are counted
 _MOST_NAMES = 6
+# in a sentence
+FEW = 3
 
 
 def as_html(result: Any) -> str:
@@ -26,6 +28,16 @@ def sizes(arrays: Mapping[str, Any]) -> str:
 def first_of(words: Sequence[str], most: int = _MOST_NAMES) -> str:
     """The first of several words, and how many there are more."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def some_of(words: Sequence[str]) -> str:
+    """The first few words, and how many more there are."""
+    return listed(words) if len(words) <= FEW + 1 else first_of(words, FEW)
+
+
+def each_of(names: Sequence[str]) -> str:
+    """A name, or each of several."""
+    return f"{'each of ' if len(names) > 1 else ''}{some_of(list(map(repr, names)))}"
 
 
 def listed(words: Sequence[str]) -> str:

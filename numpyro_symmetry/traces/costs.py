@@ -33,7 +33,7 @@ from numpyro_symmetry.assignment.family import (
 )
 from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import coordinates
@@ -289,12 +289,17 @@ class AllocationCost:
 
 
 class Seen(NamedTuple):
-    """Draws, their plain symmetry, and the family that a cost makes of them."""
+    """Draws, by piece of the plain view of their symmetry, and the family that a cost makes of them."""
 
     cost: Cost
     family: Family
-    plain: Symmetry
+    view: PlainView
     draws: Side
+
+    @property
+    def plain(self) -> Symmetry:
+        """The symmetry of the pieces."""
+        return self.view.symmetry
 
 
 def refuse_no_cost(cost: object, or_else: str = "") -> None:

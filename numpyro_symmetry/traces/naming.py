@@ -15,7 +15,7 @@ import numpy as np
 from numpyro_symmetry.assignment.family import State, mean_statistics
 from numpyro_symmetry.assignment.passes import blocks_of, passed, summed
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError, inverse
+from numpyro_symmetry.symmetry import Hard, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.acting import act
@@ -97,7 +97,7 @@ def refuse_another_frame(frame: Frame, seen: Seen) -> None:
         raise SymmetryError(f"The reference was relabelled in statistics of shape {given}; got {own}.")
 
 
-def names_by(reference: Any, order_by: str | None, seen: Seen, view: PlainView) -> Callable[[Relabelling], State]:
+def names_by(reference: Any, order_by: str | None, seen: Seen) -> Callable[[Relabelling], State]:
     """What names the slots of relabelled draws, unless a draw does; what cannot is refused before labels are searched.
 
     Raises
@@ -107,20 +107,20 @@ def names_by(reference: Any, order_by: str | None, seen: Seen, view: PlainView) 
         hold one value for each slot of one permutation group.
     """
     if isinstance(reference, Mapping):
-        return partial(_nearest, _pieces_of(reference, seen, view), seen)
+        return partial(_nearest, _pieces_of(reference, seen), seen)
     if order_by is not None:
-        return partial(_ascending, _pieces_to_order(order_by, seen, view), seen)
+        return partial(_ascending, _pieces_to_order(order_by, seen), seen)
     return lambda found: {name: group.identity((1,)) for name, group in seen.plain.groups.items()}
 
 
-def _pieces_of(reference: Mapping[str, Any], seen: Seen, view: PlainView) -> Arrays:
+def _pieces_of(reference: Mapping[str, Any], seen: Seen) -> Arrays:
     if not seen.family.coordinates:
         raise SymmetryError(
             f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
         )
     refuse_masked(reference, "Reference")
     values = {}
-    for site, expected in view.shapes.items():
+    for site, expected in seen.view.shapes.items():
         where = f"Site {site!r} of the reference"
         if site not in reference or shape_of(reference[site], where) != expected:
             got = shape_of(reference[site], where) if site in reference else "nothing"
@@ -129,7 +129,7 @@ def _pieces_of(reference: Mapping[str, Any], seen: Seen, view: PlainView) -> Arr
                 "site, or is what rebase returned, reference=out, in whose slots further draws are to be."
             )
         values[site] = np.asarray(as_real_array(reference[site], where))[None]
-    pieces = view.open(values)
+    pieces = seen.view.open(values)
     refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")
     return pieces
 
@@ -150,16 +150,17 @@ def _inverses(state: State) -> State:
     return from_element(inverse(to_element(state, (len(next(iter(state.values())).permutation),))))
 
 
-def _pieces_to_order(site: str, seen: Seen, view: PlainView) -> dict[str, str]:
+def _pieces_to_order(site: str, seen: Seen) -> dict[str, str]:
     """Group -> the piece of a site that holds one value for each of its slots."""
-    if site not in view.whole.axes:
+    sites = sorted(seen.view.whole.axes)
+    if site not in sites:
         raise SymmetryError(
-            f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}. To order slots by a site "
+            f"order_by={site!r} is none of the symmetry's sites {sites}. To order slots by a site "
             "that the model computes, relabel without order_by, and then again with reference= the sites' means in its "
             "order."
         )
     pieces: dict[str, str] = {}
-    for piece in [name for name in seen.draws.loc if site in view.stack_of(name).sites] or [site]:
+    for piece in [name for name in seen.draws.loc if site in seen.view.stack_of(name).sites] or [site]:
         axes = seen.plain.opened(piece) if piece in seen.draws.loc else ()
         groups = [axis.group for axis in axes if axis.group is not None]
         if len(groups) != 1 or groups[0] in pieces or any(axis.signed for axis in axes):

@@ -22,7 +22,7 @@ import numpy as np
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, State, Statistics, alone
 from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element, over
 from numpyro_symmetry.symmetry.shown import as_html
@@ -144,6 +144,19 @@ class Null(NamedTuple):
             for name, slots in self.separation.items()
         }
 
+    @property
+    def groups_alike(self) -> dict[tuple[int, int | CannotTell | None], list[str]]:
+        """Number of slots, and how many of them are identified, ``None`` if there is no other -> groups."""
+        found: dict[tuple[int, int | CannotTell | None], list[str]] = {}
+        for name, number in self.num_identified.items():
+            slots = self.separation[name]
+            found.setdefault((len(slots), None if np.isinf(slots).all() else number), []).append(name)
+        return found
+
+
+# a piece -> its variance within slots and in all
+_Shares = dict[str, tuple[float, float]]
+
 
 def matched_null(
     seen: Seen,
@@ -173,7 +186,8 @@ def matched_null(
     Null
         Of at most 1000 draws, fewer where draws are large.
     """
-    cost, family, bound, (draws, *_) = seen
+    cost, family, view, (draws, *_) = seen
+    bound = view.symmetry
     sees_coordinates = bool(family.coordinates)
     read = family.coordinates or GaussianCost().family(seen.draws, bound).coordinates
     size = sum(draws[site][:1].size for site in read)
@@ -200,23 +214,22 @@ def matched_null(
             return cost.family(Side(values, leading=(blocks.num_draws,)), bound, plain), values
         return _of_arrays(family, of(pool, family.axes)), values
 
-    explained_null, by_site_null, separation_null = _of_shuffles(
-        shuffled, bound, axes, fixed, blocks, most, effort, rng
-    )
+    most_of, separation_null = _of_shuffles(shuffled, bound, axes, fixed, blocks, most, effort, rng)
     shares = _shares(aligned, axes)
     if not sees_coordinates:
         cost, fixed = GaussianCost("identity"), None
     ratio = _shrinkage(cost, bound, plain, aligned, fixed, effort, rng)
-    by_site = {site: Explained(_share([share]), by_site_null[site]) for site, share in shares.items()}
+    by_site, of_shuffles = _by_site(shares, view), [_by_site(shares_of, view) for shares_of in most_of]
+    null_of = {site: float(np.mean([one[site] for one in of_shuffles])) for site in by_site}
     return Null(
         _share(shares.values()),
-        explained_null,
+        float(np.mean([_share(shares_of.values()) for shares_of in most_of])),
         _separation(aligned, axes),
         separation_null,
         ratio,
         len(some),
         blocks.number,
-        by_site,
+        {site: Explained(share, null_of[site]) for site, share in by_site.items()},
     )
 
 
@@ -234,8 +247,8 @@ def _of_shuffles(
     most_draws: int,
     effort: Effort,
     rng: np.random.Generator,
-) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
-    """What relabelling makes of shuffled draws: explained in all and by site, and the furthest slots."""
+) -> tuple[list[_Shares], dict[str, np.ndarray]]:
+    """What relabelling makes of shuffled draws: of each the shares that explain most, and the furthest slots of all."""
     rounds = {} if fixed is None else {"max_rounds": 1}
     separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
     most = []
@@ -256,8 +269,7 @@ def _of_shuffles(
                 if slots.max(initial=0.0) > separation[name].max(initial=0.0):
                     separation[name] = np.sort(slots)[::-1]
         most.append(max(here, key=lambda shares: _share(shares.values())))
-    by_site = {site: float(np.mean([_share([shares[site]]) for shares in most])) for site in axes}
-    return float(np.mean([_share(shares.values()) for shares in most])), by_site, separation
+    return most, separation
 
 
 def _shrinkage(
@@ -299,8 +311,8 @@ def _moved(values: dict[Any, np.ndarray], axes: Mapping[Any, tuple[Axis, ...]], 
     return {name: move(value, axes[name], state) for name, value in values.items()}
 
 
-def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, tuple[float, float]]:
-    """Site -> variance within slots and in all, in pooled variances, summed over coordinates."""
+def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> _Shares:
+    """Piece -> variance within slots and in all, in pooled variances, summed over coordinates."""
     found = {}
     for site, value in values.items():
         exchanged = (0, *(k + 1 for k, axis in enumerate(axes[site]) if axis.group is not None))
@@ -317,6 +329,15 @@ def _share(parts: Iterable[tuple[float, float]]) -> float:
     """Share of the variance of several sites that lies between slots."""
     within, pooled = np.sum(list(parts), 0)
     return 1.0 - float(within) / max(float(pooled), np.finfo(float).tiny)
+
+
+def _by_site(shares: _Shares, view: PlainView) -> dict[str, float]:
+    """Site -> share of the variance of its pieces that lies between slots."""
+    parts: dict[str, list[tuple[float, float]]] = {}
+    for piece, part in shares.items():
+        for site in view.stack_of(piece).sites:
+            parts.setdefault(site, []).append(part)
+    return {site: _share(of_pieces) for site, of_pieces in parts.items()}
 
 
 def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, np.ndarray]:

@@ -290,12 +290,12 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     cost = chosen_cost(options.cost, plain, pieces, frame)
     source = Side(pieces, leading=trace.leading)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
-    seen = Seen(cost, family, plain, source)
+    seen = Seen(cost, family, view, source)
 
     say("looking for the likeliest labels")
     if frame is None:
         # a reference gives slots their names, and has no other say
-        name_by = names_by(options.reference, options.order_by, seen, view)
+        name_by = names_by(options.reference, options.order_by, seen)
         found, index = _searched(trace, seen, options, effort, rng)
         found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:

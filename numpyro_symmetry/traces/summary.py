@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.shown import each_of, some_of
 
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry import Element
@@ -60,17 +61,18 @@ def of_part(part: str) -> str:
 
 def describe_null(null: Null) -> str:
     """A `Null` in one line."""
-    slots = ", ".join(
-        f"{name!r} has one slot"
-        if np.isinf(null.separation[name]).all()
-        else f"{count} of {len(null.separation[name])} slots of {name!r} identified"
-        if isinstance(count, int)
-        else f"identified slots of {name!r}: {count}"
-        for name, count in null.num_identified.items()
-    )
+    slots = []
+    for (size, number), groups in null.groups_alike.items():
+        several = some_of(list(map(repr, groups)))
+        if number is None:
+            slots.append(f"{several} {'has one slot' if len(groups) == 1 else 'have one slot each'}")
+        elif isinstance(number, int):
+            slots.append(f"{number} of {size} slots of {each_of(groups)} identified")
+        else:
+            slots.append(f"identified slots of {several}: {number}")
     return (
         f"slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
-        f"in the same way); {slots}"
+        f"in the same way); {', '.join(slots)}"
     )
 
 

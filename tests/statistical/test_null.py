@@ -5,6 +5,7 @@ import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
 from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.symmetry import PlainView
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces import Null
 from numpyro_symmetry.traces.costs import Seen
@@ -309,7 +310,7 @@ def test_the_null_is_the_most_that_any_search_explains():
     family, state = cost.family(source, bound), {"unit": bound.groups["unit"].identity((100,))}
 
     def null_of(num_starts):
-        seen, effort = Seen(cost, family, bound, source), Effort(num_starts=num_starts)
+        seen, effort = Seen(cost, family, PlainView.of(bound, draws), source), Effort(num_starts=num_starts)
         return matched_null(seen, state, None, (100,), effort, np.random.default_rng(1))
 
     nulls = [null_of(num_starts) for num_starts in range(1, 7)]

@@ -11,7 +11,7 @@ import pytest
 from numpyro.infer import HMC, MCMC
 
 from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, Unsigned, rebase, report
-from numpyro_symmetry.diagnostics import Report, checks, reading
+from numpyro_symmetry.diagnostics import Report, checks, reading, soft_labels
 from numpyro_symmetry.diagnostics.invariants import each_invariant, invariants
 from numpyro_symmetry.diagnostics.judged import is_alarm
 from numpyro_symmetry.symmetry import PlainView
@@ -498,6 +498,36 @@ def test_a_site_without_identity_is_named_and_does_not_speak_for_the_others():
     assert not any("made up" in warning for warning in found.warnings)
     assert found.null.by_site["loadings"].share > 0.8
     assert found.null.by_site["scores"].share < 0.15
+
+
+def test_labels_of_each_cell_are_told_together_and_their_sites_by_name():
+    rng = np.random.default_rng(0)
+    cells, several = ("subject", "subject/type"), (4, 100, 5, 3)
+    planted = {"loc": 4.0 * np.arange(3) + 0.3 * rng.standard_normal(several), "score": rng.standard_normal(several)}
+    order = rng.random(several).argsort(-1)
+    draws = {site: np.take_along_axis(value, order, -1) for site, value in planted.items()}
+    out = rebase(draws, Symmetry({"loc": cells, "score": cells}).restrict(["subject/type"]))
+    found = report(out)
+    assert found.null.by_site.keys() == {"loc", "score"}
+    assert str(found).splitlines()[0].endswith("single slots may be interpreted in loc.")
+    assert re.search(r"Slots explain .* of the variance of loc and score;", found.reading)
+    assert re.search(r"no identity in score \(\d%, shuffled \d\d%\)\.", found.reading)
+    each = "3 of 3 slots of each of 'subject.type[0]', 'subject.type[1]', 'subject.type[2]' and 2 more"
+    assert f"{each} are further apart than those of shuffled draws, and so identified." in found.reading
+    assert f"; {each} identified" in repr(out)
+    assert "subject.type[2] and 2 more: 3.0 distinct slots of 3" in repr(soft_labels(out))
+
+
+def test_slots_in_blocks_that_move_too_are_those_of_all_blocks():
+    rng = np.random.default_rng(0)
+    heads = 3.0 * np.arange(12.0).reshape(3, 4) + 0.3 * rng.standard_normal((4, 100, 3, 4))
+    heads = rng.permuted(heads, axis=-1)
+    order = rng.random((4, 100, 3)).argsort(-1)[..., None]
+    out = rebase({"key": np.take_along_axis(heads, order, -2)}, Symmetry({"key": ("head", "head/unit")}))
+    found = report(out)
+    assert found.num_slots == {"head": 3, "head/unit": 12}
+    assert "12 of 12 slots of 'head/unit' are further apart" in found.reading
+    assert "summarise out.data, slot by slot." in found.reading
 
 
 def test_sites_none_of_which_has_an_identity_are_not_named_one_by_one():
