@@ -124,3 +124,40 @@ def test_coordinates_of_a_site_that_is_not_there_name_it():
     coordinates.refuse_other_coordinates(read, values, "the draws")
     with pytest.raises(SymmetryError, match=r"Site 'angle' is missing from the draws, which have \['speed'\]"):
         coordinates.refuse_other_coordinates(read, {"speed": values["angle"]}, "the draws")
+
+
+# symmetries whose plain view cuts sites, or stacks them
+CUT = {
+    "orbits": (Symmetry({"loc": ("k",), "scale": ("k",)}, orbits={"k": (0, 0, 0, 1)}), (4,)),
+    "cells": (Symmetry({site: ("s", "s/k") for site in ("loc", "scale")}).restrict(["s/k"]), (2, 3)),
+    "a family": (Symmetry({("scale_1", "scale_2"): ("k",)}), ()),
+}
+
+
+@pytest.mark.parametrize("cost", [GaussianCost, EuclideanCost])
+@pytest.mark.parametrize("kind", CUT)
+def test_transforms_are_told_by_site_where_its_parts_have_labels_of_their_own(kind, cost):
+    symmetry, shape = CUT[kind]
+    rng = np.random.default_rng(0)
+    draws = {site: np.exp(rng.standard_normal((60, *shape))) for site in symmetry.axes}
+    scales = [site for site in draws if site.startswith("scale")]
+    told = {site: "log" if site in scales else "identity" for site in draws}
+    found = rebase(draws, symmetry, cost=cost(told), null=False)
+    logs = draws | {site: np.log(draws[site]) for site in scales}
+    expected = rebase(logs, symmetry, cost=cost("identity"), null=False)
+    for name, part in expected.elements.items():
+        np.testing.assert_array_equal(found.elements[name], part)
+    np.testing.assert_allclose(found.margin, expected.margin, rtol=1e-6)
+    assert found.frame.cost.transforms == told
+    again = rebase(draws, symmetry, reference=found, null=False)
+    for name, part in again.elements.items():
+        np.testing.assert_array_equal(found.elements[name], part)
+    with pytest.raises(SymmetryError, match=rf"transforms names sites \['other'\]; the symmetry has \['{min(draws)}'"):
+        rebase(draws, symmetry, cost=cost({"other": "log"}))
+
+
+def test_sites_of_one_family_are_read_alike():
+    symmetry, _ = CUT["a family"]
+    draws = {site: np.ones(60) + k for k, site in enumerate(symmetry.axes)}
+    with pytest.raises(SymmetryError, match=r"\['scale_1', 'scale_2'\] are one family, read alike"):
+        rebase(draws, symmetry, cost=GaussianCost({"scale_1": "log"}))
