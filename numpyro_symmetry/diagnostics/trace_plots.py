@@ -37,7 +37,7 @@ def plot_relabelling(
     sites
         Two sites with one value a slot. Or one site: drawn against the draw's number, chain after chain, if it has one
         value a slot, else the first two of its values against each other. By default the first two sites with one value
-        a slot, or the first site.
+        a slot, or the first site. A site whose cells have labels of their own is drawn cell by cell: ``"loc#1"``.
     ax
         A pair of matplotlib axes; made if not given.
 
@@ -98,26 +98,28 @@ def _as_pair(axes: Any) -> Any:
 
 def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
     """The one or two sites to draw, checked; chosen if none are named."""
-    known = list(out.symmetry.stacks)
-    slots = {site: array for site in known if (array := _slots(out, trace, site)) is not None}
+    known = _pieces(out)
+    slots = {name: array for name in known if (array := _slots(out, trace, name)) is not None}
     if sites is None:
         single = [site for site, array in slots.items() if array.shape[2] == 1]
         chosen = tuple([s for s in single if _group(out, s) == _group(out, single[0])][:2]) or tuple(slots)[:1]
         if not chosen:
-            raise SymmetryError(f"None of the sites {known} stands under one group alone: there are no slots to draw.")
+            raise SymmetryError(
+                f"None of the sites {list(known)} stands under one group alone: there are no slots to draw."
+            )
     else:
         named = (sites,) if isinstance(sites, str) else as_names(sites, "sites", example="('loc', 'scale')")
         of_family = {site: name for name, stack in out.symmetry.stacks.items() for site in stack.sites}
         chosen = tuple(of_family.get(site, site) for site in named)
     if unknown := [site for site in chosen if site not in known]:
-        raise SymmetryError(f"sites={sites!r}: {unknown} are none of the symmetry's sites {known}.")
+        raise SymmetryError(f"sites={sites!r}: {unknown} are none of the symmetry's sites or parts {list(known)}.")
     if len(chosen) not in (1, 2):
         raise SymmetryError(f"sites={sites!r}: expected one site or two; got {len(chosen)}.")
     chosen = tuple(dict.fromkeys(chosen))
     for site in chosen:
         if site not in slots:
             raise SymmetryError(
-                f"Site {site!r} has axes {out.symmetry.stacks[site].entries}: slots are drawn of sites that stand "
+                f"Site {site!r} has axes {out.view.stack_of(known[site]).entries}: slots are drawn of sites that stand "
                 "under one group on one axis. Draw others of its group, or relabelled values out.data[site] yourself."
             )
         if len(chosen) == 2 and slots[site].shape[2] != 1:
@@ -130,19 +132,28 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
     return chosen
 
 
+def _pieces(out: Rebased) -> dict[str, str]:
+    """Name -> piece: a site, or a family, goes by its own name where just one piece of it moves."""
+    by_stack: dict[str, list[str]] = {}
+    for piece in out.view.symmetry.axes:
+        by_stack.setdefault(out.view.stack_of(piece).name, []).append(piece)
+    return {stack if len(pieces) == 1 else piece: piece for stack, pieces in by_stack.items() for piece in pieces}
+
+
 def _group(out: Rebased, site: str) -> str | None:
-    return next(iter(names_in(out.view.symmetry.axes[site])), None)
+    return next(iter(names_in(out.view.symmetry.axes[_pieces(out)[site]])), None)
 
 
 def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
     """``(draw, slot, value)`` of a site under one group; ``None`` if not just one group stands on it, once."""
-    axes = out.view.symmetry.opened(site) if site in out.view.symmetry.axes else ()
+    piece = _pieces(out)[site]
+    axes = out.view.symmetry.opened(piece)
     at = [k - len(axes) for k, axis in enumerate(axes) if axis.group is not None]
     if len(at) != 1:
         return None
     # stored draws are read here
-    values = {name: x[:] for name, x in trace.flat(list(out.symmetry.stacks[site].sites)).items()}
-    front = np.moveaxis(out.view.open(values)[site], at[0], 1)
+    values = {name: x[:] for name, x in trace.flat(list(out.view.stack_of(piece).sites)).items()}
+    front = np.moveaxis(out.view.open(values)[piece], at[0], 1)
     return front.reshape(*front.shape[:2], -1)
 
 

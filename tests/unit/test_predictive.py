@@ -121,6 +121,24 @@ def test_draws_that_are_stored_are_plotted_as_those_in_memory():
     np.testing.assert_array_equal(*lines)
 
 
+def test_parts_of_sites_that_have_labels_of_their_own_are_plotted():
+    values = {site: np.random.default_rng(0).normal(size=(50, 2, 4)) for site in ("loc", "scale")}
+    of_cells = Symmetry({site: ("s", "s/k") for site in values}).restrict(["s/k"])
+    _, after = plot_relabelling(rebase(values, of_cells, null=False))
+    assert (after.get_xlabel(), after.get_ylabel(), len(after.lines)) == ("loc#0", "scale#0", 4)
+    out = rebase(values, of_cells, null=False)
+    _, after = plot_relabelling(values, out, "scale#1")
+    np.testing.assert_array_equal([line.get_ydata() for line in after.lines], out.data["scale"][:, 1].T)
+    with pytest.raises(SymmetryError, match=r"\['loc'\] are none of .* parts \['loc#0', 'loc#1', 'scale#0'"):
+        plot_relabelling(values, out, "loc")
+    # of exchangeable components and one apart, the first have slots
+    orbits = Symmetry({site: (None, "k") for site in values}, orbits={"k": (0, 0, 0, 1)})
+    out = rebase(values, orbits, null=False)
+    _, after = plot_relabelling(values, out, "loc")
+    assert (after.get_xlabel(), len(after.lines)) == ("loc, value 0", 3)
+    np.testing.assert_array_equal([line.get_xdata() for line in after.lines], out.data["loc"][:, 0, :3].T)
+
+
 def test_of_many_values_a_slot_those_that_vary_are_plotted():
     values = np.zeros((50, 3, 4))
     values[..., 1] = 1.0
