@@ -183,10 +183,11 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     if rest is None:
         return moved, None
     # a site may be positive in the first half by chance
-    logs = [name for name, coordinate in reference.frame.read.items() if coordinate.transform == "log"]
-    draws = rest.flat([site for name in logs for site in symmetry.stacks[name].sites])
+    read_by = reference.frame.read.items()
+    logs = {reference.view.stack_of(name) for name, coordinate in read_by if coordinate.transform == "log"}
+    draws = rest.flat([site for stack in logs for site in stack.sites])
     positive = {site: is_positive(x) for site, x in draws.items()}
-    raw = {name: "identity" for name in logs if not all(positive[site] for site in symmetry.stacks[name].sites)}
+    raw = {site: "identity" for stack in logs if not all(map(positive.get, stack.sites)) for site in stack.sites}
     if raw:
         moved, reference = relabelled(first, "mean", GaussianCost(raw))
     return moved, relabelled(rest, reference)[0]

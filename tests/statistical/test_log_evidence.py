@@ -126,7 +126,12 @@ def one_site_each(draws):
     return {"unit_0": draws[..., 0], "unit_1": draws[..., 1]}, Symmetry({("unit_0", "unit_1"): ("unit",)})
 
 
-@pytest.mark.parametrize("cut", [one_array, one_site_each])
+def one_of_three_apart(draws):
+    apart = np.random.default_rng(1).normal(size=(*draws.shape[:-1], 1))
+    return {"units": np.concatenate([draws, apart], -1)}, Symmetry({"units": ("unit",)}, orbits={"unit": (0, 0, 1)})
+
+
+@pytest.mark.parametrize("cut", [one_array, one_site_each, one_of_three_apart])
 def test_a_half_that_is_positive_by_chance(cut):
     draws, symmetry = cut(positive_at_first())
     symmetry = symmetry.bind({site: x[0, 0] for site, x in draws.items()})
