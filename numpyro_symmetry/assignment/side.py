@@ -23,12 +23,15 @@ class Side(NamedTuple):
         Site -> by how much it counts, where that is not one.
     leading
         The leading dimensions in which a batch came.
+    sites
+        Piece -> the sites that it is cut from, where arrays are pieces of sites.
     """
 
     loc: Arrays
     scale: Arrays | None = None
     weights: Mapping[str, float] = {}
     leading: tuple[int, ...] = ()
+    sites: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def num_draws(self) -> int:
@@ -39,8 +42,8 @@ class Side(NamedTuple):
     def over(self) -> Over | None:
         """Where a stored batch is read from, and how a side is made of it; ``None`` for a batch in memory."""
         sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
-        source, leading = next(sources, None), self.leading
-        return None if source is None else Over(source.only(self.loc), lambda arrays: Side(arrays, leading=leading))
+        source, alike = next(sources, None), self._replace(loc={})
+        return None if source is None else Over(source.only(self.loc), lambda arrays: alike._replace(loc=arrays))
 
     def without(self, sites: Collection[str]) -> Side:
         """The side without these sites, or as it is if none would be left."""

@@ -168,6 +168,11 @@ class PlainView:
         """Piece -> weight of its entries, if not one: x and total - x are one number, and count half each."""
         return {name: 0.5 for name, (_, piece) in self._pieces.items() if piece.complement is not None}
 
+    @cached_property
+    def sites(self) -> dict[str, tuple[str, ...]]:
+        """Piece -> the site, or the sites of a family, that it is cut from."""
+        return {name: stack.sites for name, (stack, _) in self._pieces.items()}
+
     def open(self, values: Mapping[str, Any], *, common: bool = False) -> dict[str, Any]:
         """Values ``(*leading, *event)`` by piece; sites on which no group acts as they are.
 

@@ -1,4 +1,4 @@
-"""The cost, by default by the model's shape and the number of draws, as pieces are read; how many draws to start from.
+"""Defaults: the cost, by the model's shape and the number of draws, and how many draws to start from.
 
 Knows draws and symmetries; computes nothing.
 """
@@ -6,10 +6,9 @@ Knows draws and symmetries; computes nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from numpyro_symmetry.containers.trace import Arrays
-from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.traces.costs import Cost, EuclideanCost, GaussianCost
 from numpyro_symmetry.traces.rebased import Frame
@@ -38,28 +37,6 @@ def chosen_cost(cost: Cost | str, plain: Symmetry, draws: Arrays, frame: Frame |
     if frame is not None and type(cost) is not type(frame.cost):
         raise SymmetryError(f"The reference was relabelled by {type(frame.cost).__name__}; got {type(cost).__name__}.")
     return cost
-
-
-def told_by_piece(cost: Cost, view: PlainView) -> Cost:
-    """A cost whose transforms are told site by site, told piece by piece.
-
-    Raises
-    ------
-    SymmetryError
-        If transforms name other sites than the symmetry, or sites of one family unlike.
-    """
-    if not isinstance(cost, EuclideanCost | GaussianCost) or isinstance(cost.transforms, str):
-        return cost
-    if unknown := sorted(cost.transforms.keys() - view.whole.axes.keys()):
-        raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(view.whole.axes)}.")
-    found = {}
-    for piece in view.symmetry.axes:
-        sites = view.stack_of(piece).sites
-        names = {cost.transforms.get(site, "auto") for site in sites}
-        if len(names) > 1:
-            raise SymmetryError(f"Sites {list(sites)} are one family, read alike: give them one transform.")
-        found[piece] = names.pop()
-    return replace(cost, transforms=found)
 
 
 def _numbers_in_a_slot(draws: Arrays, plain: Symmetry) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,12 @@ _FAR, _FAR_SINGLE = 1e140, 1e17
 
 
 def coordinates(
-    draws: Arrays, bound: Symmetry, transforms: Mapping[str, str] | str, *, standardize: bool
+    draws: Arrays,
+    bound: Symmetry,
+    transforms: Mapping[str, str] | str,
+    *,
+    standardize: bool,
+    sites: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> dict[str, Coordinate]:
     """Coordinates of every site on which a group acts.
 
@@ -42,28 +48,47 @@ def coordinates(
         sign changes, if a log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
     standardize
         Whether to divide by pooled standard deviations.
+    sites
+        Piece -> the sites that it is cut from, by which transforms may be told.
 
     Returns
     -------
     dict
         Site -> `Coordinate`.
     """
-    given = dict.fromkeys(bound.axes, transforms) if isinstance(transforms, str) else dict(transforms)
-    given = {site: transform for site, transform in given.items() if transform != "auto"}
-    if unknown := sorted(set(given) - set(bound.axes)):
-        raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(bound.axes)}.")
+    given = _by_piece(transforms, bound, sites)
     found = {}
     for site in bound.axes:
         shape, axes = axes_of(bound, site, draws[site].shape[1:])
         # values that are all positive may be those of one sign, and a logarithm does not change its own with them
         signed = any(axis.signed for axis in axes)
-        transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
+        transform = given[site]
+        if transform == "auto":
+            transform = "identity" if signed else _transform(draws[site])
         if transform == "log" and signed:
             raise SymmetryError(f"Site {site!r} may change its sign in this symmetry; its transform cannot be 'log'.")
         if transform == "log" and not is_positive(draws[site]):
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
         found[site] = _standardized(site, draws[site], raw, standardize)
+    return found
+
+
+def _by_piece(
+    transforms: Mapping[str, str] | str, bound: Symmetry, sites: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    if isinstance(transforms, str):
+        return dict.fromkeys(bound.axes, transforms)
+    of = {piece: (piece,) for piece in bound.axes} | dict(sites)
+    known = {site for those in of.values() for site in those}
+    if unknown := sorted(transforms.keys() - known - bound.axes.keys()):
+        raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(known)}.")
+    found = {}
+    for piece in bound.axes:
+        told = {transforms.get(site, "auto") for site in ([piece] if piece in transforms else of[piece])}
+        if len(told) > 1:
+            raise SymmetryError(f"Sites {list(of[piece])} are one family, read alike: give them one transform.")
+        found[piece] = told.pop()
     return found
 
 

@@ -78,7 +78,7 @@ class EuclideanCost:
         """Gaussians of unit variance."""
         draws = _points(source, "EuclideanCost")
         if read is None:
-            read = coordinates(draws, symmetry, self.transforms, standardize=self.standardize)
+            read = coordinates(draws, symmetry, self.transforms, standardize=self.standardize, sites=source.sites)
 
         def statistics(items: Items) -> Statistics:
             return {(s, "first"): c(draws[s][items]).astype(dtypes[s], copy=False) for s, c in read.items()}
@@ -142,7 +142,7 @@ class GaussianCost:
         """Gaussians of free means and variances."""
         draws = _points(source, "GaussianCost")
         if read is None:
-            read = coordinates(draws, symmetry, self.transforms, standardize=True)
+            read = coordinates(draws, symmetry, self.transforms, standardize=True, sites=source.sites)
 
         def coordinates_of(items: Items) -> dict[str, np.ndarray]:
             return {site: c(draws[site][items]) for site, c in read.items()}

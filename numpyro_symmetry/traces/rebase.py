@@ -39,7 +39,7 @@ from numpyro_symmetry.symmetry.hard import from_element, then, to_element
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
-from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts, told_by_piece
+from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NO_ROLES, Roles, roles_of
 from numpyro_symmetry.traces.inputs import (
@@ -288,10 +288,9 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost = chosen_cost(options.cost, plain, pieces, frame)
-    source = Side(pieces, leading=trace.leading)
-    reading = told_by_piece(cost, view)
-    family = family_of(reading, source, plain, None if frame is None else frame.read)
-    seen = Seen(reading, family, view, source)
+    source = Side(pieces, leading=trace.leading, sites=view.sites)
+    family = family_of(cost, source, plain, None if frame is None else frame.read)
+    seen = Seen(cost, family, view, source)
 
     say("looking for the likeliest labels")
     if frame is None:

@@ -239,7 +239,8 @@ class Rebased(NamedTuple):
                 "pass the draws as they were before rebasing."
             )
         plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
-        family = family_of(cost, Side({name: pieces[name] for name in plain.axes}, leading=trace.leading), plain)
+        own = {name: pieces[name] for name in plain.axes}
+        family = family_of(cost, Side(own, leading=trace.leading, sites=self.view.sites), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 
     def __repr__(self) -> str:

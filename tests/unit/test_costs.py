@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from numpyro_symmetry import DiagonalGaussian, EuclideanCost, GaussianCost, Symmetry, SymmetryError, match, rebase
 from numpyro_symmetry.assignment.family import squares
@@ -152,8 +153,16 @@ def test_transforms_are_told_by_site_where_its_parts_have_labels_of_their_own(ki
     again = rebase(draws, symmetry, reference=found, null=False)
     for name, part in again.elements.items():
         np.testing.assert_array_equal(found.elements[name], part)
+    assert found.score(draws, cost(told)) == pytest.approx(expected.score(logs, cost("identity")), rel=1e-6)
+    points = [{site: x[k] for site, x in values.items()} for values in (draws, logs) for k in (0, 1)]
+    matched = match(*points[:2], symmetry, cost=cost(told))
+    assert matched.objective == pytest.approx(match(*points[2:], symmetry, cost=cost("identity")).objective, rel=1e-6)
     with pytest.raises(SymmetryError, match=rf"transforms names sites \['other'\]; the symmetry has \['{min(draws)}'"):
         rebase(draws, symmetry, cost=cost({"other": "log"}))
+    stored = xr.Dataset({s: (("draw", *(f"{s} {k}" for k in range(x.ndim - 1))), x) for s, x in draws.items()}).chunk()
+    again = rebase(stored, symmetry, cost=cost(told), null=False)
+    for name, part in again.elements.items():
+        np.testing.assert_array_equal(found.elements[name], np.reshape(part, np.shape(found.elements[name])))
 
 
 def test_sites_of_one_family_are_read_alike():
