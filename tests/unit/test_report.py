@@ -518,6 +518,18 @@ def test_labels_of_each_cell_are_told_together_and_their_sites_by_name():
     assert "subject.type[2] and 2 more: 3.0 distinct slots of 3" in repr(soft_labels(out))
 
 
+@pytest.mark.parametrize(
+    ("alone", "words"), [(("a",), "'a' has one slot"), (("a", "b"), "'a' and 'b' have one slot each")]
+)
+def test_of_groups_with_one_slot_it_is_said_that_there_is_no_other(alone, words):
+    rng = np.random.default_rng(0)
+    draws = {site: rng.standard_normal((4, 100, 1)) for site in alone}
+    draws["c"] = rng.standard_normal((4, 100, 2)) + [0.0, 9.0]
+    out = rebase(draws, Symmetry({site: (site,) for site in draws}))
+    assert f"{words}, and no other that it could be taken for." in report(out).reading
+    assert f"; {words}, 2 of 2 slots of 'c' identified" in repr(out)
+
+
 def test_slots_in_blocks_that_move_too_are_those_of_all_blocks():
     rng = np.random.default_rng(0)
     heads = 3.0 * np.arange(12.0).reshape(3, 4) + 0.3 * rng.standard_normal((4, 100, 3, 4))
