@@ -190,6 +190,8 @@ def test_the_least_p_is_ranked_among_the_least(rng):
     least = ranks.min(0)
     assert energies.least(statistics) == pytest.approx(np.mean(least <= least[0]))
     np.testing.assert_allclose(energies.ranks(statistics[0]), ranks[0])
+    # what is a tie is measured by the statistics themselves: another unit of draws changes no p-value
+    np.testing.assert_array_equal(energies.ranks(1e-12 * statistics[0]), energies.ranks(statistics[0]))
 
 
 def test_moments_are_those_of_draws(rng):

@@ -13,7 +13,7 @@ from numpyro.infer import HMC, MCMC
 from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, Unsigned, rebase, report
 from numpyro_symmetry.diagnostics import Report, checks, reading, soft_labels
 from numpyro_symmetry.diagnostics.invariants import each_invariant, invariants
-from numpyro_symmetry.diagnostics.judged import is_alarm
+from numpyro_symmetry.diagnostics.judged import Kind, is_alarm
 from numpyro_symmetry.symmetry import PlainView
 from tests.support import traces
 
@@ -33,6 +33,25 @@ def switched(values, seed=1):
 def first_lines(found, number=3):
     assert str(found).splitlines()[:number] == found.reading.splitlines()[:number] or len(found.warnings) < number
     return "\n".join(str(found).splitlines()[:number])
+
+
+def test_prints_each_row_under_its_columns():
+    rng = np.random.default_rng(0)
+    values = switched(CENTRES + noise())
+    found = report(rebase({"loc": values, "noise": rng.standard_normal((4, 250))}, LOC))
+    head, *lines = str(found).splitlines()[str(found).splitlines().index("") + 1 :]
+    ends = [match.end() for match in re.finditer(r"R-hat raw|relabelled|ESS raw|tail", head)]
+    printed = [line for line in lines[: lines.index("")] if re.search(r"\d$", line)]
+    assert {row.kind for row in found.rows} == set(Kind) and len(printed) == len(found.rows)
+    for line, row in zip(printed, found.rows, strict=True):
+        cells = [f"{row.r_hat:.3f}", f"{row.ess:.0f}", f"{row.tail_ess:.0f}"]
+        at = [ends[1], *ends[3:]]
+        if row.kind is Kind.MOVED:
+            cells = [f"{row.r_hat_raw:.3f}", cells[0], f"{row.ess_raw:.0f}", *cells[1:]]
+            at = ends
+        numbers = line.removeprefix(row.name)
+        assert line.startswith(row.name) and numbers.split() == cells
+        assert all(line[:end].endswith(cell) for cell, end in zip(cells, at, strict=True)), line
 
 
 # ---- failures, and where they are named -------------------------------------------------------------------------
