@@ -54,6 +54,17 @@ def test_prints_each_row_under_its_columns():
         assert all(line[:end].endswith(cell) for cell, end in zip(cells, at, strict=True)), line
 
 
+def test_says_what_no_more_than_chance_gives_of_the_largest_r_hat():
+    found = report(rebase({"loc": CENTRES + noise(), "noise": noise()[..., 0]}, LOC))
+    first, second, *others = found.rows
+    rows = (first._replace(r_hat=1.03, chance=0.5), second._replace(r_hat=1.02, chance=0.5), *others)
+    said = [line for line in reading.facts(found._replace(rows=rows)) if "no more than chance" in line]
+    assert said == [
+        f"R-hat 1.030 of loc is no more than chance gives among {found.num_judged} numbers at these effective "
+        "sample sizes."
+    ]
+
+
 # ---- failures, and where they are named -------------------------------------------------------------------------
 
 
