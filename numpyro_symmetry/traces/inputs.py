@@ -17,7 +17,7 @@ from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
-from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
@@ -38,12 +38,6 @@ def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
     if trace.num_draws == 0:
         raise SymmetryError(f"There are no draws: the leading dimensions are {trace.leading}.")
     bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
-    for site, entries in bound.axes.items():
-        if num_axes(entries) > trace.values[site].ndim - len(trace.leading):
-            raise SymmetryError(
-                f"Site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
-                f"{num_axes(entries)} axes in the symmetry do not fit into the rest."
-            )
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     bound = on_every_axis(bound, {site: trace.values[site].ndim - len(trace.leading) for site in bound.axes})

@@ -111,6 +111,33 @@ def first_entry(tree):
     return jnp.stack([tree["net"]["one"].sum()])
 
 
+def unobserved(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([3]).to_event(1))
+    numpyro.sample("beside", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
+def squared(x, y):
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(x @ a + b**2, 1.0).to_event(1), obs=y)
+
+
+def coin(y):
+    z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2), infer={"enumerate": "parallel"})
+    numpyro.sample("y", dist.Normal(1.0 * z, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
+def of_nobody():
+    """A cost by allocations, all of them to one component."""
+    return ns.AllocationCost(np.zeros((2, 30, 5), int))
+
+
+def of_two_groups(w):
+    draws = {"loc": w.draws["loc"], "mu": w.draws["loc"][..., :2]}
+    return ns.rebase(draws, ns.Symmetry({"loc": ("a",), "mu": ("b",)}), null=False)
+
+
 @cache
 def world():
     """What the calls share: a small mixture, its guide, fit, draws and relabelled draws."""
@@ -303,6 +330,13 @@ SYMMETRY = [
         ("'p'", "Complement"),
     ),
     Bad("kind an array", lambda w: ns.Symmetry.factor("a", kind=w.y), ns.SymmetryError, ("kind",)),
+    Bad("restricted to no group", lambda w: w.symmetry.restrict(["nope"]), ns.SymmetryError, ("'nope'", "'component'")),
+    Bad(
+        "nested values",
+        lambda w: w.units.apply({"u": np.arange(4)}, {"w1": {"a": np.ones((2, 4))}, "b1": 1.0, "w2": 1.0}),
+        ns.SymmetryError,
+        ("'w1'", "flatten", "'b1', 'w1', 'w2'"),
+    ),
 ]
 
 ENTROPY = [
@@ -344,6 +378,7 @@ ENTROPY = [
         ("log_density", "AutoSymmetrized"),
     ),
     Bad("estimator an array", lambda w: ns.mutual_information(w.y, estimator=w.y), ValueError, ("estimator",)),
+    Bad("table of truths", lambda w: ns.log_permanent(jnp.ones((2, 2), bool)), TypeError, ("log_matrix", "bool")),
 ]
 
 COMPILED = ("compiled by jax.jit", "mixture.__wrapped__")
@@ -737,6 +772,50 @@ GUIDES = [
         ValueError,
         ("coords['a']", "(2,)", "'loc'", "3"),
     ),
+    Bad(
+        "a number for a guide",
+        lambda w: ns.AutoSymmetrized(3, w.symmetry, model=mixture),
+        ns.UnsupportedGuideError,
+        ("base guide", "callable", "int"),
+    ),
+    Bad(
+        "particles a class",
+        lambda w: w.guide.elbo_bounds(KEY, w.params, w.y, num_particles=int),
+        TypeError,
+        ("num_particles", "the class int (an instance is expected)"),
+    ),
+    Bad(
+        "particles an array",
+        lambda w: w.guide.elbo_bounds(KEY, w.params, w.y, num_particles=np.ones(2)),
+        TypeError,
+        ("num_particles", "an array of float64(2,)"),
+    ),
+    Bad(
+        "parameter a word",
+        lambda w: w.guide.elbo_bounds(KEY, w.params | {"loc_auto_loc": "a"}, w.y),
+        ns.SymmetryError,
+        ("'loc_auto_loc'", "array", "str"),
+    ),
+    Bad(
+        "conditional sites that nothing observes",
+        lambda w: handlers.seed(ns.AutoConditional(AutoNormal(unobserved), ["beside"]), KEY)(w.y),
+        ns.SymmetryError,
+        ("['beside']", "leave them to the base guide"),
+    ),
+    Bad(
+        "inducing inputs of whole numbers",
+        lambda w: handlers.seed(ns.AutoConditional(AutoNormal(squared), ["b"], inducing=2), KEY)(
+            w.rows.astype(int), w.y[:7]
+        ),
+        ns.SymmetryError,
+        ("['x']", "no real numbers", "inducing={'x'"),
+    ),
+    Bad(
+        "pseudo-observations of a square",
+        lambda w: handlers.seed(ns.AutoConditional(AutoNormal(squared), ["b"], inducing=2), KEY)(w.rows, w.y[:7]),
+        ns.SymmetryError,
+        ("'b'", "not linear", "base guide"),
+    ),
 ]
 
 MATCHING = [
@@ -996,6 +1075,22 @@ MATCHING = [
         ns.SymmetryError,
         ("loc_auto_loc", "<U1"),
     ),
+    Bad(
+        "activations without units",
+        lambda w: ns.match(
+            w.weights, w.weights, ns.Symmetry({"w1": (None, None)}), cost=ns.ActivationCost(lambda p: p["w1"])
+        ),
+        ns.SymmetryError,
+        ("trivial", "activations"),
+    ),
+    Bad(
+        "activations of fewer arrays",
+        lambda w: ns.match(
+            w.weights, {"w1": w.weights["w1"], "b1": w.weights["b1"]}, w.units, cost=ns.ActivationCost(lambda p: p)
+        ),
+        ns.SymmetryError,
+        ("['b1', 'w1', 'w2']", "['b1', 'w1']"),
+    ),
 ]
 
 TRACES = [
@@ -1174,6 +1269,68 @@ TRACES = [
         ("'loc' of the reference", "list"),
     ),
     Bad("member, no array", lambda w: ns.rebase([{"loc": Tensor()}], w.symmetry), ns.SymmetryError, ("Member 0",)),
+    Bad(
+        "ragged draws",
+        lambda w: ns.rebase({"loc": [[np.ones(3), np.ones(2)], [np.ones(3), np.ones(3)]]}, w.symmetry),
+        ns.SymmetryError,
+        ("'loc'", "ragged", "one shape"),
+    ),
+    Bad(
+        "ordered by signed slots",
+        lambda w: ns.rebase(w.draws, ns.Symmetry({"loc": ("s",)}, {"s": "signed"}), order_by="loc"),
+        ns.SymmetryError,
+        ("order_by='loc'", "['s'] with signs", "signs=False"),
+    ),
+    Bad(
+        "ordered by pairs of slots",
+        lambda w: ns.rebase({"t": np.ones((2, 30, 3, 3))}, ns.Symmetry({"t": ("s", "s")}), order_by="t"),
+        ns.SymmetryError,
+        ("order_by='t'", "['s', 's']", "once"),
+    ),
+    Bad(
+        "reference not positive",
+        lambda w: ns.rebase(
+            {"loc": np.exp(w.draws["loc"])}, w.symmetry, cost=ns.EuclideanCost({"loc": "log"}), reference=w.values
+        ),
+        ns.SymmetryError,
+        ("'loc' of the reference", "not positive", "logarithm"),
+    ),
+    Bad(
+        "reference of values for allocations",
+        lambda w: ns.rebase(w.draws, w.symmetry, cost=of_nobody(), reference=w.values),
+        ns.SymmetryError,
+        ("AllocationCost", "reference", "not values"),
+    ),
+    Bad(
+        "reference by allocations",
+        lambda w: ns.rebase(
+            w.draws, w.symmetry, reference=ns.rebase(w.draws, w.symmetry, cost=of_nobody(), null=False)
+        ),
+        ns.SymmetryError,
+        ("AllocationCost", "a cost of the same kind"),
+    ),
+    Bad(
+        "reference by another cost",
+        lambda w: ns.rebase(w.draws, w.symmetry, cost=of_nobody(), reference=w.out),
+        ns.SymmetryError,
+        ("GaussianCost", "AllocationCost"),
+    ),
+    Bad("transform unknown", lambda w: ns.EuclideanCost({"loc": "logg"}), ValueError, ("'log'", "['logg']")),
+    Bad(
+        "applied to fewer draws",
+        lambda w: w.out.apply(xr.Dataset({"loc": (("chain", "draw", "slot"), w.draws["loc"][:, :20])})),
+        ns.SymmetryError,
+        ("(2, 20)", "(2, 30)"),
+    ),
+    Bad(
+        "labels of signed slots",
+        lambda w: ns.rebase(w.draws, ns.Symmetry({"loc": ("s",)}, {"s": "signed"}), null=False).apply(
+            {"z": np.zeros((2, 30, 5), int)}, labels={"z": "s"}
+        ),
+        ns.SymmetryError,
+        ("'z'", "'s'", "no permutation group"),
+    ),
+    Bad("axes not by site", lambda w: w.out.apply({"z": w.draws["loc"]}, axes=["z"]), TypeError, ("axes", "list")),
 ]
 
 REPORTS = [
@@ -1236,6 +1393,20 @@ REPORTS = [
         lambda w: ns.diagnostics.plot_transpositions(w.out, ["component"]),
         ns.SymmetryError,
         ("group", "['component']"),
+    ),
+    Bad(
+        "plot of slots of two groups",
+        lambda w: ns.diagnostics.plot_relabelling(of_two_groups(w), sites=("loc", "mu")),
+        ns.SymmetryError,
+        ("('loc', 'mu')", "different groups"),
+    ),
+    Bad(
+        "plot of no slots",
+        lambda w: ns.diagnostics.plot_relabelling(
+            ns.rebase({"t": np.ones((2, 30, 3, 3))}, ns.Symmetry({"t": ("s", "s")}), null=False)
+        ),
+        ns.SymmetryError,
+        ("['t']", "no slots to draw"),
     ),
 ]
 
@@ -1325,6 +1496,12 @@ EVIDENCE = [
         lambda w: ns.log_evidence({"loc": [[1.0], [1.0, 2.0]]}, mixture, (w.y,)),
         ns.SymmetryError,
         ("'loc'", "list"),
+    ),
+    Bad(
+        "discrete sites alone",
+        lambda w: ns.log_evidence({"z": np.zeros((2, 30), int)}, coin, (w.y,)),
+        ns.SymmetryError,
+        ("no continuous latent site",),
     ),
 ]
 

@@ -42,7 +42,8 @@ def test_prints_each_row_under_its_columns():
     head, *lines = str(found).splitlines()[str(found).splitlines().index("") + 1 :]
     ends = [match.end() for match in re.finditer(r"R-hat raw|relabelled|ESS raw|tail", head)]
     printed = [line for line in lines[: lines.index("")] if re.search(r"\d$", line)]
-    assert {row.kind for row in found.rows} == set(Kind) and len(printed) == len(found.rows)
+    assert {row.kind for row in found.rows} == set(Kind)
+    assert len(printed) == len(found.rows)
     for line, row in zip(printed, found.rows, strict=True):
         cells = [f"{row.r_hat:.3f}", f"{row.ess:.0f}", f"{row.tail_ess:.0f}"]
         at = [ends[1], *ends[3:]]
@@ -50,7 +51,8 @@ def test_prints_each_row_under_its_columns():
             cells = [f"{row.r_hat_raw:.3f}", cells[0], f"{row.ess_raw:.0f}", *cells[1:]]
             at = ends
         numbers = line.removeprefix(row.name)
-        assert line.startswith(row.name) and numbers.split() == cells
+        assert line.startswith(row.name)
+        assert numbers.split() == cells
         assert all(line[:end].endswith(cell) for cell, end in zip(cells, at, strict=True)), line
 
 
