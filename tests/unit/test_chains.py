@@ -248,6 +248,8 @@ def test_autocorrelation_times_are_those_of_the_process(correlation):
     values = autoregressive(np.random.default_rng(0), (4, 20_000, 4), correlation)
     expected = (1.0 + correlation) / (1.0 - correlation)
     np.testing.assert_allclose(autocorrelation_time(values), expected, rtol=0.15)
+    # whatever the unit of the draws
+    np.testing.assert_allclose(autocorrelation_time(1e3 * values), autocorrelation_time(values))
 
 
 def test_alternating_chains_have_the_least_time_that_their_number_of_draws_allows():

@@ -90,6 +90,7 @@ def test_the_model_to_write_of_a_log_density_is_one(options):
     with pytest.raises(SymmetryError, match="samples no latent sites") as caught:
         find_symmetry(density, ({"loc": np.zeros(3)}, Y), options)
     written = {"numpyro": numpyro, "dist": dist, "density": density}
+    assert "Its model_args are those behind the first." in str(caught.value)
     code = str(caught.value).split("\n\n")[1]
     exec("\n".join(line.removeprefix("    ") for line in code.splitlines()), written)
     assert check_symmetry(written["model"], LOC, (np.zeros(3),), options).status == "passed"

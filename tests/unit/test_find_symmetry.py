@@ -345,6 +345,18 @@ def test_parameters_count_as_sites():
     assert "'net.w1', 'net.w2': of numpyro.param. Groups that move these are left out" in found.restrict([]).explain()
 
 
+def test_parameters_that_no_group_moves_are_not_remarked_on():
+    def model(x, y):
+        w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([3, 4]).to_event(2))
+        w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        slope = numpyro.param("slope", jnp.zeros(3))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2 + x @ slope, 0.1).to_event(1), obs=y)
+
+    found = find_symmetry(model, (X, Y))
+    assert "slope (param)" in found.explain()
+    assert "of numpyro.param" not in found.explain()
+
+
 def test_latent_sites_are_told_from_parameters():
     def principal_components(y):
         weights = numpyro.param("W", jnp.ones((2, 3)))

@@ -32,9 +32,10 @@ def assert_written(path, data, group=None):
     xr.testing.assert_identical(written(path, group), data.compute().drop_attrs(deep=False))
 
 
-def test_what_is_written_is_what_was_relabelled(out, tmp_path):
+def test_what_is_written_is_what_was_relabelled(out, tmp_path, capsys):
     path = tmp_path / "out.zarr"
-    out.to_zarr(path, progress_bar=False)
+    out.to_zarr(path)
+    assert "writing: 100%" in capsys.readouterr().err
     assert_written(path, out.data)
     stored = xr.open_zarr(path)
     assert stored["is_complete"].values.tolist() == [True] * 4

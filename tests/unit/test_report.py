@@ -580,6 +580,19 @@ def test_sites_none_of_which_has_an_identity_are_not_named_one_by_one():
     assert "no identity in" not in found.reading
 
 
+def test_what_too_few_draws_do_not_tell_is_not_called_known():
+    found = report(rebase({"loc": switched(CENTRES + noise())[:, :20]}, LOC))
+    found = found._replace(null=found.null._replace(num_effective=2.0))
+    assert "; whether single slots may be interpreted is not known." in reading.headline(found)
+
+
+def test_a_chain_of_two_draws_may_be_stuck():
+    values = (CENTRES + noise())[:, :2]
+    values[3] = values[3, :1]
+    found = report(rebase({"loc": values}, LOC, null=False, num_leading_dims=2))
+    assert "WARNING: chain 3 never moved: all 2 draws are the same, labels apart." in found.warnings
+
+
 def test_the_first_line_is_the_one_thing_to_know():
     good = report(rebase({"loc": switched(CENTRES + noise())}, LOC))
     first = str(good).splitlines()[0]
@@ -759,6 +772,7 @@ def apart_and_still(values):
             lambda values: np.broadcast_to(CENTRES, values.shape),
             r"R-hat is undefined in all numbers that labels move: what of it was labels, these draws do not tell\.",
         ),
+        (lambda values: values[2:], r"As sampled, no R-hat of numbers that labels move is above 1\.01"),
         (lambda values: values[:1], r"Of one chain there is no R-hat, and so nothing of it that was labels\."),
         (
             lambda values: values[:, :3],

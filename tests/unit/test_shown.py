@@ -16,6 +16,7 @@ import numpyro_symmetry as ns
 from numpyro_symmetry import containers, diagnostics, discovery, evidence, guides, matching, symmetry, testing, traces
 from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
+from numpyro_symmetry.symmetry import shown
 
 # a name that a notebook would take for markup if it were not escaped
 GROUP = "<b>&"
@@ -125,3 +126,17 @@ def test_the_table_holds_every_public_result(results):
 
 def _has_fields(value):
     return inspect.isclass(value) and (hasattr(value, "_fields") or dataclasses.is_dataclass(value))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a"], "a"),
+        (["a", "b"], "a and b"),
+        (["a", "b", "c", "d"], "a, b, c and d"),
+        (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
+    ],
+)
+def test_no_sentence_ends_in_one_more(words, said):
+    """Where one name alone would be left to be counted it is named."""
+    assert shown.some_of(words) == said
