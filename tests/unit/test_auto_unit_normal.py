@@ -18,7 +18,7 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry, SymmetryError
+from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.entropy import UnitGaussians
 from numpyro_symmetry.entropy.factorised import log_ratio
 from numpyro_symmetry.guides.layout import _moves_units_whole
@@ -269,6 +269,17 @@ def test_tables_are_the_densities(x64):
         expected = dense_table(loc64, scale64, coefficients64, draw64, 5)
         constant = -0.5 * 5 * math.log(2.0 * math.pi)
         np.testing.assert_allclose(table + constant, expected, rtol=1e-9 if x64 else 3e-5)
+
+
+def test_the_second_table_of_signed_units_is_of_flipped_ones():
+    """Flipped at the sites whose axis a sign flips, and there alone."""
+    _, loc, scale, coefficients, draw = factors_and_draw(ratio=1.0, offset=0.0)
+    symmetry = Symmetry({"v": (Unsigned("h"), None), "w": (None, "h")}, {"h": "signed"}).bind(loc)
+    with jax.enable_x64(True):
+        tables = UnitGaussians(loc, scale, coefficients).tables(symmetry, draw, "h")
+        for table, sign in zip(tables, (1.0, -1.0), strict=True):
+            expected = dense_table(loc, scale, coefficients, {"v": draw["v"], "w": sign * draw["w"]}, 5)
+            np.testing.assert_allclose(table - 2.5 * math.log(2.0 * math.pi), expected, rtol=1e-9)
 
 
 def test_table_and_slow_twin_agree():
