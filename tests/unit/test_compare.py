@@ -274,6 +274,19 @@ def test_it_says_what_differs(rng):
     assert "is within their noise: the difference is seen by another (p = 0.004)." in str(slight)
 
 
+def test_entries_that_do_not_differ_by_themselves_may_do_so_together(rng):
+    common = rng.standard_normal((600, 1))
+    apart, together = rng.standard_normal((2, 600, 2))
+    together = np.sqrt(0.9) * common + np.sqrt(0.1) * together
+    still = Symmetry({"loc": ("component",), "w": (None,)})
+    loc = rng.standard_normal((2, 600, 3))
+    found = compare(
+        {"loc": loc[0], "w": apart}, {"loc": loc[1], "w": together}, still, independent=("a", "b"), num_exchanges=199
+    )
+    assert found.verdict == "differ"
+    assert "No single entry stands out: they differ in how entries vary together, or in many by a little." in str(found)
+
+
 def test_agreement_is_no_more_than_no_difference_found(rng):
     found = compare(switched(rng, 4, 100), switched(rng, 4, 100), LOC)
     assert found.verdict == "no difference found"

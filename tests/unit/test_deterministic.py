@@ -133,6 +133,38 @@ def test_values_that_the_model_did_not_compute_are_not_taken_for_those_it_did():
     assert out.apply({"first": np.zeros((4, 40))}, axes={"first": ()})["first"].shape == (4, 40)
 
 
+def reshaped(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+    numpyro.deterministic("twice", jnp.concatenate([loc, loc]))
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+
+def of_each_datum(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+    noise = numpyro.sample("noise", dist.Normal(0, 1).expand([len(y)]).to_event(1))
+    numpyro.deterministic("fit", loc.sum() + noise + y)
+    numpyro.sample("y", dist.Normal(loc.sum() + noise, 1.0).to_event(1), obs=y)
+
+
+def test_computed_values_of_another_shape_are_left_out_with_a_word():
+    loc = traces.mixture(draws=50)[0]["loc"]
+    with pytest.warns(SymmetryWarning, match=r"'twice' .*it computes shape \(6,\), and the trace holds \(3,\)"):
+        out = rebase({"loc": loc, "twice": 2 * loc}, Symmetry.mixture("loc"), model=reshaped, model_args=(0.0,))
+    assert set(out.data) == {"loc"}
+
+
+def test_a_model_that_does_not_run_at_the_draws_leaves_out_what_it_computes_with_its_error():
+    values = {"loc": traces.mixture(draws=50)[0]["loc"], "noise": np.zeros((4, 50, 5)), "fit": np.zeros((4, 50, 5))}
+    with pytest.warns(SymmetryWarning, match=r"'fit' .*the model does not run at these draws \(\w+: .+\)"):
+        out = rebase(values, Symmetry.mixture("loc"), model=of_each_datum, model_args=(np.zeros(4),))
+    assert set(out.data) == {"loc", "noise"}
+
+
+def test_what_became_of_computed_sites_is_printed():
+    out = rebase(draws(draws=40), traces.MIXTURE, model=mixture, model_args=(Y,), null=False)
+    assert "  beside  moved along: gaps, positive, precision; computed again: first, likely\n" in f"{out}\n"
+
+
 def drawing(y):
     loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
     z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3), infer={"enumerate": "parallel"})

@@ -72,6 +72,13 @@ def test_a_partition_with_more_clusters_than_any_draw_is_found(seed):
     assert found.expected_distance == pytest.approx(min(distances), abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_draws_that_all_differ_the_best_is_the_best_of_all(seed):
+    draws = np.random.default_rng(seed).integers(0, 3, (5, 8))
+    distances = [np.mean([SLOW["binder"](c, z) for z in draws]) for c in draws]
+    assert point_partition(draws, distance="binder").of_draws == pytest.approx(min(distances))
+
+
 def test_labels_change_nothing():
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 4, (2, 50, 12))
