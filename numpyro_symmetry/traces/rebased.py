@@ -321,7 +321,9 @@ class _Move:
                     f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {self.leading} in "
                     "front."
                 )
-            moved[site] = _by_dask(array) if lazily else array.reshape(-1, *array.shape[len(self.leading) :])
+            # told how many draws, for a site may hold no numbers
+            flat = (self.out.objective.size, *array.shape[len(self.leading) :])
+            moved[site] = _by_dask(array) if lazily else array.reshape(flat)
             if (settled := self._settled(site, moved[site])) is None:
                 on_axes[site] = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
             else:

@@ -330,6 +330,7 @@ SYMMETRY = [
         ("'p'", "Complement"),
     ),
     Bad("kind an array", lambda w: ns.Symmetry.factor("a", kind=w.y), ns.SymmetryError, ("kind",)),
+    Bad("a list for an element", lambda w: w.bound.apply([0, 1, 2], w.values), TypeError, ("each group", "list")),
     Bad("restricted to no group", lambda w: w.symmetry.restrict(["nope"]), ns.SymmetryError, ("'nope'", "'component'")),
     Bad(
         "nested values",
@@ -1329,6 +1330,12 @@ TRACES = [
         ),
         ns.SymmetryError,
         ("'z'", "'s'", "no permutation group"),
+    ),
+    Bad(
+        "members of dicts of nothing",
+        lambda w: ns.rebase([{"loc": {"a": None}}] * 3, w.symmetry),
+        ns.SymmetryError,
+        ("Member 0", "'loc'", "['a']", "no arrays"),
     ),
     Bad("axes not by site", lambda w: w.out.apply({"z": w.draws["loc"]}, axes=["z"]), TypeError, ("axes", "list")),
 ]

@@ -251,6 +251,10 @@ REFUSED = {
     "no full rank": (lambda: FullGaussian(means(), np.ones((13, 13))), "no full rank"),
     "other groups": (lambda: UnitGaussian(means(), {"other": covariances(4, 3, 4)}, {"b2": 1.0}), "'h'"),
     "other numbers": (lambda: UnitGaussian(means(), {"h": covariances(4, 3, 3)}, {"b2": 1.0}), r"\(3, 4, 4\)"),
+    "another scale": (
+        lambda: UnitGaussian(means(), {"h": covariances(4, 3, 4)}, {"b2": np.ones(3)}),
+        r"'b2': loc \(\) and scale \(3,\) differ",
+    ),
     "no scale": (lambda: UnitGaussian(means(), {"h": covariances(4, 3, 4)}, {}), "b2"),
 }
 
@@ -267,6 +271,8 @@ def test_refuses_what_is_no_gaussian():
         AutoSymmetrized.of_gaussian(network, {"w1": np.zeros(3)})
     with pytest.raises(TypeError, match="model must be a NumPyro model"):
         AutoSymmetrized.of_gaussian(None, diagonal())
+    with pytest.raises(TypeError, match="loc maps names to arrays; got list"):
+        UnitGaussian([np.zeros(3)], {}, {})
     with pytest.raises(SymmetryError, match="matrix a unit"):
         UnitGaussian(means(), {"h": np.eye(4)}, {})
     with pytest.raises((SymmetryError, TypeError), match="mask"):

@@ -280,6 +280,13 @@ def test_labels_however_they_are_stored_are_warned_of(change, words):
         rebase(values | {"z": z}, traces.MIXTURE, null=False)
 
 
+def test_labels_of_no_data_are_none():
+    """As of a prior, before any datum is seen."""
+    values = {**traces.mixture(draws=40)[0], "z": np.zeros((4, 40, 0), int)}
+    out = rebase(values, traces.MIXTURE, labels={"z": "component"}, null=False)
+    assert out.data["z"].shape == out.undo(out.data)["z"].shape == (4, 40, 0)
+
+
 def test_truth_values_are_labels_of_two():
     rng = np.random.default_rng(0)
     loc, z = np.array([-3.0, 3.0]) + 0.1 * rng.standard_normal((4, 30, 2)), rng.random((4, 30, 9)) < 0.5
