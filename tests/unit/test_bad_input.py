@@ -1077,6 +1077,12 @@ MATCHING = [
         ("loc_auto_loc", "<U1"),
     ),
     Bad(
+        "a Gaussian of other sites for a guide",
+        lambda w: ns.DiagonalGaussian({"x": np.zeros(3)}, {"x": np.ones(3)}).to_guide_params(w.guide.base),
+        ns.UnsupportedGuideError,
+        ("['loc']", "['x']"),
+    ),
+    Bad(
         "activations without units",
         lambda w: ns.match(
             w.weights, w.weights, ns.Symmetry({"w1": (None, None)}), cost=ns.ActivationCost(lambda p: p["w1"])

@@ -347,6 +347,15 @@ def test_the_plot_names_what_differs(rng):
 # ---- containers --------------------------------------------------------------------------------------------------
 
 
+def test_chains_in_lists_of_one_length_are_those_of_an_array(rng):
+    draws = switched(rng, 4, 60)
+    found = [
+        compare(given, switched(np.random.default_rng(1), 4, 60), LOC, num_exchanges=19)
+        for given in (draws, {"loc": list(draws["loc"])})
+    ]
+    assert str(found[0]) == str(found[1])
+
+
 def test_chains_of_unequal_length_are_all_used(rng):
     chains = [switched(rng, draws)["loc"] for draws in (120, 80, 200)]
     found = compare({"loc": chains}, switched(rng, 4, 100), LOC, num_exchanges=19)

@@ -132,6 +132,8 @@ def test_inference_data_stays_what_it_is(out, tmp_path):
     arviz = pytest.importorskip("arviz")
     if "InferenceData" not in vars(arviz):
         pytest.skip("later versions of ArviZ have trees")
+    with pytest.raises(SymmetryError, match=r"groups \['prior'\]; expected one named 'posterior'"):
+        rebase(arviz.InferenceData(prior=out.undo(out.data)), MIXTURE)
     given = arviz.InferenceData(
         posterior=out.undo(out.data),
         observed_data=xr.Dataset({"y": ("n", np.arange(4.0))}),

@@ -14,9 +14,11 @@ import pytest
 
 import numpyro_symmetry as ns
 from numpyro_symmetry import containers, diagnostics, discovery, evidence, guides, matching, symmetry, testing, traces
+from numpyro_symmetry.entropy import ESTIMATORS
 from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry import shown
+from numpyro_symmetry.symmetry.permutation_kinds import SIGNED
 
 # a name that a notebook would take for markup if it were not escaped
 GROUP = "<b>&"
@@ -140,3 +142,14 @@ def _has_fields(value):
 def test_no_sentence_ends_in_one_more(words, said):
     """Where one name alone would be left to be counted it is named."""
     assert shown.some_of(words) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (ESTIMATORS[-1], "'importance'"),
+        (SIGNED, "Kind('signed')"),
+    ],
+)
+def test_values_that_are_chosen_print_their_names(value, said):
+    assert repr(value) == said
