@@ -1317,6 +1317,17 @@ TRACES = [
         ("AllocationCost", "a cost of the same kind"),
     ),
     Bad(
+        "reference by allocations of fewer data",
+        lambda w: ns.rebase(
+            w.draws,
+            w.symmetry,
+            cost=ns.AllocationCost(np.zeros((2, 30, 4), int)),
+            reference=ns.rebase(w.draws, w.symmetry, cost=of_nobody(), null=False),
+        ),
+        ns.SymmetryError,
+        ("statistics of shape", "(5, 3)", "(4, 3)"),
+    ),
+    Bad(
         "reference by another cost",
         lambda w: ns.rebase(w.draws, w.symmetry, cost=of_nobody(), reference=w.out),
         ns.SymmetryError,
