@@ -482,6 +482,22 @@ def test_weights_of_heavy_tails_are_those_of_expectation_maximisation(name):
         np.testing.assert_allclose(weight * (seen.value - seen.predictor), seen.gradient(seen.predictor), rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["Student-t", "Poisson"])
+def test_many_steps_end_at_the_mode(name):
+    """Weights of heavy tails are renewed at every step, and those of others need not be: both end where slopes do."""
+    model, y = NEARLY[name]
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model, num_steps=25)
+    with jax.enable_x64(True):
+        with handlers.seed(rng_seed=0):
+            conditional = handlers.trace(guide).get_trace(X, y)["beta"]["fn"]
+
+        def log_joint(beta):
+            return numpyro.infer.util.log_density(model, (X, y), {}, {"beta": beta})[0]
+
+        slope, curvature = jax.grad(log_joint)(conditional.mean), jax.hessian(log_joint)(conditional.mean)
+        np.testing.assert_allclose(jnp.linalg.solve(curvature, slope), 0.0, atol=1e-6)
+
+
 def test_weights_of_laplace_are_those_of_the_majorant_far_away_and_bounded_near():
     with jax.enable_x64(True):
         seen = seen_in("Laplace", 0.0)
