@@ -436,6 +436,30 @@ def test_a_guide():
     assert agrees(found, NORMAL)
 
 
+def either_side(y, *, discrete=False):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+    with numpyro.plate("data", len(y)):
+        if discrete:
+            side = numpyro.sample("side", dist.Bernoulli(0.3), infer={"enumerate": "parallel"})
+            numpyro.sample("y", dist.Normal(jnp.where(side, loc, -loc), 1.0), obs=y)
+        else:
+            sides = dist.Normal(jnp.stack([-loc, loc]), 1.0)
+            numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.array([0.7, 0.3])), sides), obs=y)
+
+
+def test_what_a_guide_leaves_to_be_summed_out_is():
+    """The same draws of the guide, of the model with its discrete sites and of that with these summed out by hand."""
+    guide, params = (
+        AutoNormal(numpyro.handlers.block(either_side, hide=["side"])),
+        {"loc_auto_loc": 0.0, "loc_auto_scale": 1.0},
+    )
+    summed, by_hand = (
+        log_evidence((guide, params), either_side, (Y,), options, num_draws=400) for options in ({"discrete": True}, {})
+    )
+    assert summed.value == pytest.approx(by_hand.value, abs=1e-4)
+    assert summed.upper == pytest.approx(by_hand.upper, abs=1e-4, nan_ok=True)
+
+
 def test_a_symmetrized_guide_has_its_correction():
     posterior, _ = exchangeable(3, 2.0)
     (centres,) = posterior.model_args
