@@ -35,7 +35,7 @@ from numpyro_symmetry.matching.sides import (
 )
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, is_option, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_option, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
@@ -185,8 +185,7 @@ def match(
     >>> found.element["hidden"].tolist(), round(float(found.objective), 2), bool(found.exact)
     ([2, 0, 1], -0.02, True)
     """
-    if not is_option(method, METHODS):
-        raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    as_option(method, "method", METHODS)
     symmetry = as_symmetry(symmetry)
     together = None if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     seed = np.random.SeedSequence(seed_of(rng_key))

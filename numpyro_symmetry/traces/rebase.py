@@ -31,7 +31,7 @@ from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_pa
 from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, as_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
@@ -198,8 +198,7 @@ def rebase(
     options = _checked(_Options(reference, cost, method, rng_key, order_by, null, num_starts))
     labels = _by_site(labels, "labels", "{'z': 'component'}")
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
-    if not is_option(part, PARTS):
-        raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
+    as_option(part, "part", PARTS)
     signs = as_flag(signs, "signs")
     known = model_of(data) if model is None else Model(model, *as_model_arguments(model_args, model_kwargs))
     with saying("relabelling", as_flag(progress_bar, "progress_bar")):
@@ -222,8 +221,7 @@ def rebase(
 
 def _checked(options: _Options) -> _Options:
     """The options, if each of them can be one."""
-    if not is_option(options.method, METHODS):
-        raise ValueError(f"method must be one of {METHODS}; got {options.method!r}.")
+    as_option(options.method, "method", METHODS)
     if options.cost != "auto":
         refuse_no_cost(options.cost, "'auto', ")
     if not isinstance(options.order_by, str | None):
