@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Cost, Family, Statistics, blocks, is_cost
+from numpyro_symmetry.assignment.family import Arrays, Cost, Family, Side, Statistics, blocks, is_cost
 from numpyro_symmetry.assignment.place import Placement, log_likelihoods, place
-from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian

@@ -15,6 +15,7 @@ from jax import Array
 from numpyro_symmetry.assignment.family import (
     Cost,
     Family,
+    Side,
     State,
     Statistics,
     acting,
@@ -24,7 +25,6 @@ from numpyro_symmetry.assignment.family import (
     problem_of,
 )
 from numpyro_symmetry.assignment.passes import opened, passed
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters

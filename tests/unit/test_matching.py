@@ -22,9 +22,8 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.assignment import assign, frank_wolfe, linear, solve
 from numpyro_symmetry.assignment.descent import descend
-from numpyro_symmetry.assignment.family import problem_of
+from numpyro_symmetry.assignment.family import Side, problem_of
 from numpyro_symmetry.assignment.problem import barycentre
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.symmetry import SignedPermutation
 from tests.support import networks, oracles
