@@ -43,10 +43,7 @@ _NUM_FEATURE_DRAWS = 8
 
 
 class Options(NamedTuple):
-    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide.
-
-    Of a guide whose draws are weighed and that no ELBO sees, ``is_trained`` is false.
-    """
+    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide."""
 
     symmetry: Symmetry | None
     estimator: str | Estimator
@@ -54,7 +51,6 @@ class Options(NamedTuple):
     check: bool
     signs: bool
     model_is_given: bool
-    is_trained: bool = True
 
 
 class SetUp(NamedTuple):
@@ -128,6 +124,11 @@ def set_up(
     proved = (known_arguments(Model(model, args, kwargs), numbers_too=True),)
     chains = _undrawn_chains(model, model_trace, drawn, args, kwargs)
     return SetUp(symmetry, layout, model_trace, parameters, max_features, proved, chains)  # pyright: ignore[reportArgumentType]
+
+
+def set_up_to_weigh(guide: Any, rng_key: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Set up a symmetrized guide whose draws are weighed: what stands in the way of training alone is not refused."""
+    guide._set_up(guide._trace_of_base(rng_key, args, kwargs), args, kwargs)
 
 
 def _undrawn_chains(
@@ -228,8 +229,6 @@ def _refuse(
     """Refuse whatever stands in the way of averaging over a group that has elements."""
     requirements.refuse_absent_sites(symmetry, trace)
     requirements.refuse_subsampled_latents(symmetry, model_trace)
-    if options.is_trained:
-        requirements.refuse_plate_around_everything(model_trace)
     if options.check and options.symmetry is not None:
         verdict = check_symmetry(model, symmetry, args, kwargs)
         if verdict.status == "inconclusive":
