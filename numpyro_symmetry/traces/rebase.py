@@ -31,7 +31,7 @@ from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_pa
 from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, as_option, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_model_arguments, as_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
@@ -74,7 +74,7 @@ class _Options(NamedTuple):
     reference: Any
     cost: Cost | str
     method: str
-    rng_key: Array | None
+    seed: list[int]
     order_by: str | None
     null: bool
     num_starts: int | None
@@ -195,7 +195,7 @@ def rebase(
     >>> bool((out.undo(out.data)["loc"] == switched).all())
     True
     """
-    options = _checked(_Options(reference, cost, method, rng_key, order_by, null, num_starts))
+    options = _checked(_Options(reference, cost, method, seed_of(rng_key), order_by, null, num_starts))
     labels = _by_site(labels, "labels", "{'z': 'component'}")
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
     as_option(part, "part", PARTS)
@@ -228,8 +228,6 @@ def _checked(options: _Options) -> _Options:
         raise TypeError(f"order_by must be the name of one site; got {options.order_by!r}.")
     if options.order_by is not None and not (isinstance(options.reference, str) and options.reference == "mean"):
         raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
-    if options.rng_key is not None:
-        as_key(options.rng_key)
     if options.num_starts is not None:
         as_count(options.num_starts, "num_starts")
     as_flag(options.null, "null")
@@ -282,7 +280,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     pieces = {name: by_piece[name] for name in plain.axes}
-    rng = np.random.default_rng(seed_of(options.rng_key))
+    rng = np.random.default_rng(options.seed)
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost = chosen_cost(options.cost, plain, pieces, frame)
