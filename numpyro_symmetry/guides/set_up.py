@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro import handlers
@@ -34,7 +33,7 @@ from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import num_axes, sites_of_groups
+from numpyro_symmetry.symmetry.axes import sites_of_groups
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
@@ -157,11 +156,9 @@ def warn_of_scanned_chains(chains: Collection[str]) -> None:
 
 def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:
     """The largest subgroup that bounds know: blocks and units in them, both levels if these meet no other group."""
-    drawn = {site: jnp.shape(value) for site, value in latent_values(trace).items()}
-    if units_of(trace) or not set(symmetry.axes) <= set(drawn):  # Gaussians of units as wholes know one level of units
-        return untangled(symmetry)
-    shapes = {site: drawn[site][len(drawn[site]) - num_axes(entries) :] for site, entries in symmetry.axes.items()}
-    return separated(symmetry, shapes, alone=True)[0]
+    if units_of(trace) or not set(symmetry.axes) <= set(latent_values(trace)):
+        return untangled(symmetry)  # Gaussians of units as wholes know one level of units
+    return separated(symmetry, alone=True)[0]
 
 
 def _followers(symmetry: Symmetry, verdicts: Verdicts) -> Follows:
