@@ -52,11 +52,11 @@ def key_or_fixed(rng_key: Any) -> Array:
     return jax.random.key(0) if rng_key is None else as_key(rng_key)
 
 
-def seed_of(rng_key: Any, name: str = "rng_key") -> list[int]:
+def seed_of(rng_key: Any) -> list[int]:
     """Entropy for NumPy's generators from a JAX key; a fixed one where there is none."""
     if rng_key is None:
         return [0]
-    key = as_key(rng_key, name)
+    key = as_key(rng_key)
     refuse_tracers("A search that a key steers", key)
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return np.asarray(data).ravel().tolist()
