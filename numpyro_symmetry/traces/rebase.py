@@ -195,7 +195,15 @@ def rebase(
     >>> bool((out.undo(out.data)["loc"] == switched).all())
     True
     """
-    options = _checked(_Options(reference, cost, method, seed_of(rng_key), order_by, null, num_starts))
+    as_option(method, "method", METHODS)
+    if cost != "auto":
+        refuse_no_cost(cost, "'auto', ")
+    if not isinstance(order_by, str | None):
+        raise TypeError(f"order_by must be the name of one site; got {order_by!r}.")
+    if order_by is not None and not (isinstance(reference, str) and reference == "mean"):
+        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
+    num_starts = None if num_starts is None else as_count(num_starts, "num_starts")
+    options = _Options(reference, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
     labels = _by_site(labels, "labels", "{'z': 'component'}")
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
     as_option(part, "part", PARTS)
@@ -217,21 +225,6 @@ def rebase(
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
-
-
-def _checked(options: _Options) -> _Options:
-    """The options, if each of them can be one."""
-    as_option(options.method, "method", METHODS)
-    if options.cost != "auto":
-        refuse_no_cost(options.cost, "'auto', ")
-    if not isinstance(options.order_by, str | None):
-        raise TypeError(f"order_by must be the name of one site; got {options.order_by!r}.")
-    if options.order_by is not None and not (isinstance(options.reference, str) and options.reference == "mean"):
-        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
-    if options.num_starts is not None:
-        as_count(options.num_starts, "num_starts")
-    as_flag(options.null, "null")
-    return options
 
 
 def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
