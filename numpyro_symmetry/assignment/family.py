@@ -8,19 +8,19 @@ Knows no costs and no containers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from numpyro_symmetry.assignment.passes import Over, held, over, passed
+from numpyro_symmetry.assignment.passes import Over, Stored, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
-from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 
+Arrays = dict[str, np.ndarray]
 # of a statistic: a site, and which of its moments
 Name = tuple[str, str]
 # name -> array; an inner product is over the names that both sides hold
@@ -47,6 +47,47 @@ class Coordinate(NamedTuple):
         read = TRANSFORMS[self.transform](values.reshape(len(values), *self.shape).astype(float, order="C"))
         # in place, for this is a copy
         return np.divide(np.subtract(read, self.center, out=read), self.scale, out=read)
+
+
+class Side(NamedTuple):
+    """Points, or Gaussians where there are standard deviations.
+
+    Attributes
+    ----------
+    loc, scale
+        Site -> values or means, and standard deviations if there are any. A batch is flat: ``(draw, *event)``.
+    weights
+        Site -> by how much it counts, where that is not one.
+    leading
+        The leading dimensions in which a batch came.
+    sites
+        Piece -> the sites that it is cut from, where arrays are pieces of sites.
+    """
+
+    loc: Arrays
+    scale: Arrays | None = None
+    weights: Mapping[str, float] = {}
+    leading: tuple[int, ...] = ()
+    sites: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def num_draws(self) -> int:
+        """Number of draws in a batch."""
+        return int(np.prod(self.leading))
+
+    @property
+    def over(self) -> Over | None:
+        """Where a stored batch is read from, and how a side is made of it; ``None`` for a batch in memory."""
+        sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
+        source, alike = next(sources, None), self._replace(loc={})
+        return None if source is None else Over(source.only(self.loc), lambda arrays: alike._replace(loc=arrays))
+
+    def without(self, sites: Collection[str]) -> Side:
+        """The side without these sites, or as it is if none would be left."""
+        left = [site for site in self.loc if site not in sites] or list(self.loc)
+        return self._replace(
+            loc={site: self.loc[site] for site in left}, scale=self.scale and {site: self.scale[site] for site in left}
+        )
 
 
 class Family(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry.chunks import BLOCK, slices
-from numpyro_symmetry.symmetry.arguments import refuse_tracers, rounding_of
+from numpyro_symmetry.symmetry.arguments import as_option, refuse_tracers, rounding_of
 
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by adding this many units in the last place of the largest benefit to the diagonal
@@ -88,8 +88,7 @@ def _best_of_all(tables: np.ndarray) -> np.ndarray:
 
 
 def _solver(name: str) -> Callable[[np.ndarray], np.ndarray]:
-    if name not in SOLVERS:
-        raise ValueError(f"solver must be one of {SOLVERS}; got {name!r}.")
+    as_option(name, "solver", SOLVERS)
     lapjvh = None if name == "scipy" else _lapx()
     if name == "lapx" and lapjvh is None:
         raise ValueError("solver 'lapx' is not installed: pip install 'numpyro-symmetry[fast]', or use 'scipy'.")

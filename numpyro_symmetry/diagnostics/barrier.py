@@ -26,8 +26,8 @@ from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
     as_function,
+    as_option,
     as_real_array,
-    is_option,
     key_or_fixed,
     refuse_tracers,
     renamed,
@@ -160,8 +160,8 @@ def loss_barrier(
     num_draws = as_count(num_draws, "num_draws", minimum=2, meaning="draws at each point")
     shown = as_flag(progress_bar, "progress_bar")
     loss = as_function(loss, "loss", "values by site")
-    if path is not None and not is_option(path, PATHS):
-        raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
+    if path is not None:
+        as_option(path, "path", PATHS)
     refuse_tracers("loss_barrier", a, b)
     first, last, is_geodesic = _ends(a, b, path)
     shaped = next((side for side in (a, b) if is_tree(side) or isinstance(side, Mapping)), None)

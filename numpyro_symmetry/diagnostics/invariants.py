@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed, summed
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.chunks import CHUNK, at_once, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over

@@ -12,9 +12,8 @@ import numpy as np
 import xarray as xr
 from scipy.sparse.linalg import svds
 
-from numpyro_symmetry.assignment.family import State
+from numpyro_symmetry.assignment.family import Side, State
 from numpyro_symmetry.assignment.problem import axes_of
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.diagnostics.comparison import QUANTITIES
 from numpyro_symmetry.diagnostics.energies import Blocks, moments
 from numpyro_symmetry.diagnostics.invariants import invariants

@@ -12,9 +12,8 @@ import jax
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import State, family_of
+from numpyro_symmetry.assignment.family import Side, State, family_of
 from numpyro_symmetry.assignment.problem import axes_of
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.label_free import Arrays, moved
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model, without_wrappers

@@ -19,9 +19,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.assignment.family import Family, acting, problem_of
+from numpyro_symmetry.assignment.family import Family, Side, acting, problem_of
 from numpyro_symmetry.assignment.problem import Benefit, Soft, move, soften, without_signs
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.inputs import as_rebased

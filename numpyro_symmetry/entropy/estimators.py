@@ -26,7 +26,7 @@ from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH, log_permanent, l
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.linalg import scalar_one_by_one
 from numpyro_symmetry.symmetry import Element, Group, Symmetry
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_option, is_option
 
 BOUNDS = ("lower", "upper", "both")
 # eight units have 40 320 relabellings, and at each of them the whole density is read
@@ -130,8 +130,7 @@ def named(estimator: str | Estimator | C, *choices: C) -> Estimator | C:
 
 def check_options(estimator: Estimator, rng_key: Array | None, num_permutations: int, bound: str) -> None:
     """Refuse a bound that an estimator lacks or a missing key by ValueError, and no key or no count by TypeError."""
-    if not is_option(bound, BOUNDS):
-        raise ValueError(f"bound must be one of {BOUNDS}; got {bound!r}.")
+    as_option(bound, "bound", BOUNDS)
     if bound not in estimator.bounds:
         raise ValueError(f"estimator {estimator} is a lower bound; bound={bound!r} needs 'importance' (or 'exact').")
     if estimator.needs_key:

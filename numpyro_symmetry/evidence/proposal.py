@@ -29,6 +29,7 @@ from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.no_bound import spared_entries
 from numpyro_symmetry.guides.proved import prove_again
+from numpyro_symmetry.guides.set_up import set_up_to_weigh
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
@@ -98,7 +99,7 @@ def proposal_of_guide(
     if not isinstance(guide, AutoSymmetrized):
         guide = _symmetrized(guide, model, symmetry, signs)
     if guide.layout is None:
-        guide.setup(rng_key, *args, **kwargs)
+        set_up_to_weigh(guide, rng_key, args, kwargs)
     prove_again(guide, args, kwargs, numbers_too=True)
     _refuse_other_sites(guide, params, list(latents), model_trace, rng_key, args, kwargs)
     _warn_of_part(guide)
@@ -128,7 +129,7 @@ def proposal_of_draws(
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
     guide = _symmetrized(base, model, symmetry, signs)
     try:
-        guide.setup(rng_key, *args, **kwargs)
+        set_up_to_weigh(guide, rng_key, args, kwargs)
     except RuntimeError:  # NumPyro, which finds no place to start, does not say why
         _refuse_data_outside(model_trace)
         raise
@@ -144,10 +145,7 @@ def proposal_of_draws(
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
     """A base guide symmetrized by the symmetry given, checked on the model, or else by the one found there."""
     found = without_parameters(find_symmetry(*model, signs=signs)) if symmetry is None else symmetry  # pyright: ignore[reportArgumentType]
-    guide = AutoSymmetrized(base, found, model=model.function, check=symmetry is not None)
-    # its draws are weighed, and no ELBO sees it
-    guide._options = guide._options._replace(is_trained=False)
-    return guide
+    return AutoSymmetrized(base, found, model=model.function, check=symmetry is not None)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:

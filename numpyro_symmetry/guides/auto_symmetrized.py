@@ -30,7 +30,7 @@ from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
-from numpyro_symmetry.guides.set_up import Options, set_up, warn_of_scanned_chains
+from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
@@ -166,12 +166,7 @@ class AutoSymmetrized(AutoGuide):
         self.layout: Layout | None = None
         self.model_trace: Trace | None = None
         self._options = Options(
-            symmetry,
-            estimator,
-            self.max_features,
-            as_flag(check, "check"),
-            as_flag(signs, "signs"),
-            model_is_given=model is not None,
+            symmetry, estimator, self.max_features, as_flag(check, "check"), as_flag(signs, "signs"), model is not None
         )
         self._parameters: tuple[Trace, Trace] | None = None
         self._compiled: Compiled | None = None
@@ -212,6 +207,7 @@ class AutoSymmetrized(AutoGuide):
             self._set_up(trace, args, kwargs)
         prove_again(self, args, kwargs)
         warn_of_scanned_chains(self._chains)
+        requirements.refuse_plate_around_everything(self)
         assert self.layout is not None
         if not self.layout.symmetry.groups:
             return result
@@ -246,7 +242,8 @@ class AutoSymmetrized(AutoGuide):
             As for the class.
         """
         with setting_up(self._progress_bar):
-            self._set_up(self._trace_of_base(as_key(rng_key), args, kwargs), args, kwargs)
+            set_up_to_weigh(self, as_key(rng_key), args, kwargs)
+            requirements.refuse_plate_around_everything(self)
         return self
 
     def sample_posterior(

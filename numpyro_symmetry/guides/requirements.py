@@ -191,10 +191,14 @@ def subsampled_plates(model_trace: Trace, site: str) -> dict[str, tuple[int, int
     return {name: (shown, size) for name, (shown, size) in sizes.items() if shown < size}
 
 
-def refuse_plate_around_everything(model_trace: Trace) -> None:
-    """Refuse a plate that holds every site: RenyiELBO would count the correction once for each of its members."""
-    sites = [site for site in model_trace.values() if site["type"] == "sample"]
-    if shared := set.intersection(*({frame.name for frame in site["cond_indep_stack"]} for site in sites)):
+def refuse_plate_around_everything(guide: Any) -> None:
+    """Refuse to train where a plate holds every site: RenyiELBO would count the correction once for each member.
+
+    A guide that is never trained, such as one by which the evidence is estimated, is not concerned.
+    """
+    sites = [site for site in guide.model_trace.values() if site["type"] == "sample"]
+    plates = ({frame.name for frame in site["cond_indep_stack"]} for site in sites)
+    if guide.layout.symmetry.groups and (shared := set.intersection(*plates)):
         raise SymmetryError(
             f"Every site lies in plate {sorted(shared)[0]!r}, so RenyiELBO would count the correction once per member. "
             "Give the latent sites a batch dimension instead (expand(...).to_event(...))."

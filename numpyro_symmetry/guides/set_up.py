@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro import handlers
@@ -34,7 +33,7 @@ from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import num_axes, sites_of_groups
+from numpyro_symmetry.symmetry.axes import sites_of_groups
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
@@ -43,10 +42,7 @@ _NUM_FEATURE_DRAWS = 8
 
 
 class Options(NamedTuple):
-    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide.
-
-    Of a guide whose draws are weighed and that no ELBO sees, ``is_trained`` is false.
-    """
+    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide."""
 
     symmetry: Symmetry | None
     estimator: str | Estimator
@@ -54,7 +50,6 @@ class Options(NamedTuple):
     check: bool
     signs: bool
     model_is_given: bool
-    is_trained: bool = True
 
 
 class SetUp(NamedTuple):
@@ -130,6 +125,11 @@ def set_up(
     return SetUp(symmetry, layout, model_trace, parameters, max_features, proved, chains)  # pyright: ignore[reportArgumentType]
 
 
+def set_up_to_weigh(guide: Any, rng_key: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Set up a symmetrized guide whose draws are weighed: what stands in the way of training alone is not refused."""
+    guide._set_up(guide._trace_of_base(rng_key, args, kwargs), args, kwargs)
+
+
 def _undrawn_chains(
     model: Callable, model_trace: Trace, drawn: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, ...]:
@@ -156,11 +156,9 @@ def warn_of_scanned_chains(chains: Collection[str]) -> None:
 
 def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:
     """The largest subgroup that bounds know: blocks and units in them, both levels if these meet no other group."""
-    drawn = {site: jnp.shape(value) for site, value in latent_values(trace).items()}
-    if units_of(trace) or not set(symmetry.axes) <= set(drawn):  # Gaussians of units as wholes know one level of units
-        return untangled(symmetry)
-    shapes = {site: drawn[site][len(drawn[site]) - num_axes(entries) :] for site, entries in symmetry.axes.items()}
-    return separated(symmetry, shapes, alone=True)[0]
+    if units_of(trace) or not set(symmetry.axes) <= set(latent_values(trace)):
+        return untangled(symmetry)  # Gaussians of units as wholes know one level of units
+    return separated(symmetry, alone=True)[0]
 
 
 def _followers(symmetry: Symmetry, verdicts: Verdicts) -> Follows:
@@ -228,8 +226,6 @@ def _refuse(
     """Refuse whatever stands in the way of averaging over a group that has elements."""
     requirements.refuse_absent_sites(symmetry, trace)
     requirements.refuse_subsampled_latents(symmetry, model_trace)
-    if options.is_trained:
-        requirements.refuse_plate_around_everything(model_trace)
     if options.check and options.symmetry is not None:
         verdict = check_symmetry(model, symmetry, args, kwargs)
         if verdict.status == "inconclusive":

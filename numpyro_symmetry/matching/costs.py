@@ -20,12 +20,12 @@ from numpyro_symmetry.assignment.family import (
     Items,
     Name,
     Natural,
+    Side,
     Statistics,
     gaussian,
     squares,
 )
 from numpyro_symmetry.assignment.problem import axes_of, without_signs
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Cost, Family, Statistics, blocks, is_cost
+from numpyro_symmetry.assignment.family import Arrays, Cost, Family, Side, Statistics, blocks, is_cost
 from numpyro_symmetry.assignment.place import Placement, log_likelihoods, place
-from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
@@ -35,7 +34,7 @@ from numpyro_symmetry.matching.sides import (
 )
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, is_option, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_option, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
@@ -185,8 +184,7 @@ def match(
     >>> found.element["hidden"].tolist(), round(float(found.objective), 2), bool(found.exact)
     ([2, 0, 1], -0.02, True)
     """
-    if not is_option(method, METHODS):
-        raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    as_option(method, "method", METHODS)
     symmetry = as_symmetry(symmetry)
     together = None if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     seed = np.random.SeedSequence(seed_of(rng_key))

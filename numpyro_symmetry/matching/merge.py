@@ -48,7 +48,7 @@ from numpyro_symmetry.symmetry import (
     num_transpositions,
     transpositions_at_random,
 )
-from numpyro_symmetry.symmetry.arguments import as_flag, is_option, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_flag, as_option, is_option, refuse_tracers
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
@@ -214,8 +214,7 @@ def merge(
     ([[1.0, 2.0, 3.0]], [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     """
     chosen = chosen_how(how)
-    if not is_option(method, METHODS):
-        raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    as_option(method, "method", METHODS)
     symmetry = as_symmetry(symmetry)
     items, beside, pairs = _read(solutions, symmetry)
     bound = _bound(symmetry, items[0], pairs)

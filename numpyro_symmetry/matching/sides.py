@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.assignment.side import Arrays, Side
+from numpyro_symmetry.assignment.family import Arrays, Side
 from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian

@@ -14,7 +14,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.models.sites import is_latent
-from numpyro_symmetry.symmetry.arguments import as_count, path_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_option, path_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
@@ -100,9 +100,7 @@ def part_of(model: Callable, part: Any) -> Callable:
     ValueError
         If there is no such part.
     """
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
-    return _WithoutPriors(model) if part == "likelihood" else model
+    return _WithoutPriors(model) if as_option(part, "part", PARTS) == "likelihood" else model
 
 
 def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:

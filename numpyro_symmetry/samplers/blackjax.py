@@ -30,7 +30,7 @@ from numpyro_symmetry.symmetry.arguments import (
     as_flag,
     as_key,
     as_model_arguments,
-    is_option,
+    as_option,
     refuse_tracers,
 )
 
@@ -158,8 +158,7 @@ def run_blackjax(
     >>> data["posterior"]["loc"].shape, data["log_likelihood"]["y"].dims
     ((4, 200), ('chain', 'draw', 'data'))
     """
-    if not is_option(algorithm, ALGORITHMS):
-        raise ValueError(f"algorithm must be one of {ALGORITHMS}; got {algorithm!r}.")
+    as_option(algorithm, "algorithm", ALGORITHMS)
     num_chains, num_warmup = as_count(num_chains, "num_chains"), as_count(num_warmup, "num_warmup")
     num_samples, thinning = as_count(num_samples, "num_samples"), as_count(thinning, "thinning")
     num_integration_steps = as_count(num_integration_steps, "num_integration_steps")

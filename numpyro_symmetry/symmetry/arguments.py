@@ -10,7 +10,7 @@ import functools
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 import jax
@@ -52,11 +52,11 @@ def key_or_fixed(rng_key: Any) -> Array:
     return jax.random.key(0) if rng_key is None else as_key(rng_key)
 
 
-def seed_of(rng_key: Any, name: str = "rng_key") -> list[int]:
+def seed_of(rng_key: Any) -> list[int]:
     """Entropy for NumPy's generators from a JAX key; a fixed one where there is none."""
     if rng_key is None:
         return [0]
-    key = as_key(rng_key, name)
+    key = as_key(rng_key)
     refuse_tracers("A search that a key steers", key)
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return np.asarray(data).ravel().tolist()
@@ -100,6 +100,19 @@ def as_flag(value: Any, name: str) -> bool:
 def is_option(value: Any, options: Iterable[str]) -> TypeGuard[str]:
     """Whether a value is one of several words; frames and arrays are asked for no equality, which they spread."""
     return isinstance(value, str) and value in tuple(options)
+
+
+def as_option(value: Any, name: str, options: Collection[str]) -> str:
+    """One of several words.
+
+    Raises
+    ------
+    ValueError
+        If it is none of them.
+    """
+    if not is_option(value, options):
+        raise ValueError(f"{name} must be one of {options}; got {value!r}.")
+    return value
 
 
 def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:

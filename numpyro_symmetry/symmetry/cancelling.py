@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import xor
 
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Concat, Split, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.gf2 import basis_of
 from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.pieces import axes_of_pieces
 
 
 def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEntry]]) -> float:
@@ -27,7 +28,7 @@ def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEnt
     every = ((name, index) for name, sizes in shape.items() for index in np.ndindex(sizes))
     unknown = {one: 1 << k for k, one in enumerate(every)}
     equations = set[int]()
-    for axes in (axes for entries in sites for axes in _pieces(tuple(entries))):
+    for axes in (axes for entries in sites for axes in axes_of_pieces(entries)):
         standing = [str(axis.group) for axis in axes if axis.signed and axis.group in signed]
         # along which axes the signs of each differ: a group that stands twice has two axes
         along = [(*signed[x].over, x if x not in standing[:k] else f"{x} {k}") for k, x in enumerate(standing)]
@@ -37,16 +38,3 @@ def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEnt
             terms = (unknown[x, tuple(at[a] for a in one)] for x, one in zip(standing, along, strict=True))
             equations.add(reduce(xor, terms, 0))
     return (len(unknown) - len(basis_of(sorted(equations)))) * math.log(2.0)
-
-
-def _pieces(entries: tuple[AxisEntry, ...]) -> Iterator[tuple[Axis, ...]]:
-    """The axes of each array of which a site is made."""
-    for k, entry in enumerate(entries):
-        if isinstance(entry, Split):
-            yield from _pieces((*entries[:k], *entry.groups, *entries[k + 1 :]))
-            return
-        if isinstance(entry, Concat):
-            for part in entry.groups:
-                yield from _pieces((*entries[:k], part, *entries[k + 1 :]))
-            return
-    yield labels(entries)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.arguments import as_count, is_option, shape_of
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, describe, is_cut, labels, num_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, Complement, describe, is_cut, labels, num_axes
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, member_of
@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
 from numpyro_symmetry.symmetry.nouns import Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
-from numpyro_symmetry.symmetry.pieces import pieces_of
+from numpyro_symmetry.symmetry.pieces import axes_of_pieces
 
 _EXAMPLES = {
     "axes": "{'w': ('hidden', None)}",
@@ -172,9 +172,8 @@ def check_fibres(stacks: Mapping[str, Stack]) -> None:
     for site, (_, entries, _) in stacks.items():
         if not any("/" in (axis.group or "") for axis in labels(entries)):
             continue
-        shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, VIRTUAL))
-        for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
-            here = [axis.group for axis in piece.axes]
+        for axes in axes_of_pieces(entries):
+            here = [axis.group for axis in axes]
             for name in filter(None, here):
                 if missing := [label for label in over(name) if here.count(label) != 1]:
                     raise SymmetryError(

@@ -52,6 +52,14 @@ def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]
     return _open(tuple(entries), np.arange(math.prod(shape)).reshape(shape))
 
 
+def axes_of_pieces(entries: Sequence[AxisEntry]) -> list[tuple[Axis, ...]]:
+    """The axes of each piece of a site, whose other axes may be of any size."""
+    own = tuple(entry for entry in entries if entry is not ...)
+    shape = tuple(getattr(entry, "size", 1) for entry in own if not isinstance(entry, VIRTUAL))
+    # one number seen everywhere: a flattened site may have very many
+    return [piece.axes for piece in _open(own, np.broadcast_to(0, shape))]
+
+
 def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
     shape = indices.shape
     for k, entry in enumerate(entries):

@@ -23,7 +23,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
-from numpyro_symmetry.symmetry.pieces import Piece, pieces_of
+from numpyro_symmetry.symmetry.pieces import Piece, axes_of_pieces, pieces_of
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
@@ -54,9 +54,7 @@ def untangled(symmetry: Symmetry) -> Symmetry:
     )
 
 
-def separated(
-    symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], *, alone: bool = False
-) -> tuple[Symmetry, dict[str, list[str]]]:
+def separated(symmetry: Symmetry, *, alone: bool = False) -> tuple[Symmetry, dict[str, list[str]]]:
     """A large subgroup in which blocks can be paired one by one, with all units in them; and blocks that cannot.
 
     Blocks that carry signs, or stand on two axes of one array, cannot: of these one level moves, as in `untangled`.
@@ -65,9 +63,7 @@ def separated(
     refuse_not_full(symmetry)
     found = moving_blocks(symmetry)
     stands = [
-        [axis.group for axis in piece.axes]
-        for stack in symmetry.stacks.values()
-        for piece in pieces_of(stack.entries, stack.shape(shapes))
+        [axis.group for axis in axes] for stack in symmetry.stacks.values() for axes in axes_of_pieces(stack.entries)
     ]
     names = [names_in(stack.entries) & set(symmetry.groups) for stack in symmetry.stacks.values()]
     outer = {label for inner in found.values() for name in inner for label in over(name) if label in symmetry.groups}
@@ -147,12 +143,12 @@ class PlainView:
         symmetry: Symmetry, values: Mapping[str, Any], *, with_single: bool = False, nested: bool = False
     ) -> PlainView:
         """The view of a symmetry, bound, with the sizes of values; ``nested``: with units in blocks that move too."""
+        whole, torn = separated(symmetry) if nested else (untangled(symmetry), {})
         shapes = {}
-        for site, entries in symmetry.axes.items():
+        for site, entries in whole.axes.items():
             shape = np.shape(values[site])
             shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
-        whole, torn = separated(symmetry, shapes) if nested else (untangled(symmetry), {})
-        return PlainView(whole, {site: shapes[site] for site in whole.axes}, with_single, torn)
+        return PlainView(whole, shapes, with_single, torn)
 
     @cached_property
     def symmetry(self) -> Symmetry:

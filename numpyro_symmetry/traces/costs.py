@@ -25,6 +25,7 @@ from numpyro_symmetry.assignment.family import (
     Items,
     Name,
     Natural,
+    Side,
     Statistics,
     alone,
     gaussian,
@@ -32,7 +33,6 @@ from numpyro_symmetry.assignment.family import (
     squares,
 )
 from numpyro_symmetry.assignment.problem import without_signs
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.assignment.family import State, mean_statistics
+from numpyro_symmetry.assignment.family import Side, State, mean_statistics
 from numpyro_symmetry.assignment.passes import blocks_of, passed, summed
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Hard, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.hard import from_element, to_element

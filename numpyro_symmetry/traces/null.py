@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, State, Statistics, alone
+from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
 from numpyro_symmetry.assignment.problem import move
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element, over

@@ -15,6 +15,7 @@ from jax import Array
 from numpyro_symmetry.assignment.family import (
     Cost,
     Family,
+    Side,
     State,
     Statistics,
     acting,
@@ -24,14 +25,13 @@ from numpyro_symmetry.assignment.family import (
     problem_of,
 )
 from numpyro_symmetry.assignment.passes import opened, passed
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
 from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_model_arguments, as_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
@@ -74,7 +74,7 @@ class _Options(NamedTuple):
     reference: Any
     cost: Cost | str
     method: str
-    rng_key: Array | None
+    seed: list[int]
     order_by: str | None
     null: bool
     num_starts: int | None
@@ -195,11 +195,18 @@ def rebase(
     >>> bool((out.undo(out.data)["loc"] == switched).all())
     True
     """
-    options = _checked(_Options(reference, cost, method, rng_key, order_by, null, num_starts))
+    as_option(method, "method", METHODS)
+    if cost != "auto":
+        refuse_no_cost(cost, "'auto', ")
+    if not isinstance(order_by, str | None):
+        raise TypeError(f"order_by must be the name of one site; got {order_by!r}.")
+    if order_by is not None and not (isinstance(reference, str) and reference == "mean"):
+        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
+    num_starts = None if num_starts is None else as_count(num_starts, "num_starts")
+    options = _Options(reference, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
     labels = _by_site(labels, "labels", "{'z': 'component'}")
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
-    if not is_option(part, PARTS):
-        raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
+    as_option(part, "part", PARTS)
     signs = as_flag(signs, "signs")
     known = model_of(data) if model is None else Model(model, *as_model_arguments(model_args, model_kwargs))
     with saying("relabelling", as_flag(progress_bar, "progress_bar")):
@@ -218,24 +225,6 @@ def rebase(
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
-
-
-def _checked(options: _Options) -> _Options:
-    """The options, if each of them can be one."""
-    if not is_option(options.method, METHODS):
-        raise ValueError(f"method must be one of {METHODS}; got {options.method!r}.")
-    if options.cost != "auto":
-        refuse_no_cost(options.cost, "'auto', ")
-    if not isinstance(options.order_by, str | None):
-        raise TypeError(f"order_by must be the name of one site; got {options.order_by!r}.")
-    if options.order_by is not None and not (isinstance(options.reference, str) and options.reference == "mean"):
-        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
-    if options.rng_key is not None:
-        as_key(options.rng_key)
-    if options.num_starts is not None:
-        as_count(options.num_starts, "num_starts")
-    as_flag(options.null, "null")
-    return options
 
 
 def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
@@ -284,7 +273,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     pieces = {name: by_piece[name] for name in plain.axes}
-    rng = np.random.default_rng(seed_of(options.rng_key))
+    rng = np.random.default_rng(options.seed)
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost = chosen_cost(options.cost, plain, pieces, frame)

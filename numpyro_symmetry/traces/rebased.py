@@ -13,9 +13,8 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, State, family_of, objective_of
+from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.containers import Trace, read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, is_floating, refuse_masked, refuse_tracers

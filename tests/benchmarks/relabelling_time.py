@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import AllocationCost, EuclideanCost, StephensCost, Symmetry, rebase
-from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.traces.relabel import relabel
 from tests.support import networks
 

@@ -70,7 +70,7 @@ def test_permanent_with_zeros_and_a_wide_range():
     assert float(log_permanent(jnp.where(jnp.eye(6, dtype=bool), 0.0, -2e4))) == 0.0
 
 
-@pytest.mark.parametrize("bad", [jnp.zeros(3), jnp.zeros((2, 3)), jnp.zeros((21, 21)), jnp.zeros((0, 0))])
+@pytest.mark.parametrize("bad", [jnp.zeros(3), jnp.zeros((21, 21))])
 def test_permanent_refuses(bad):
     with pytest.raises(ValueError, match=r"expects a table \(\.\.\., n, n\)|at most 20"):
         log_permanent(bad)
@@ -362,10 +362,8 @@ def test_information_of_a_draw_refuses_what_no_estimator_has(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"estimator": "bethe"}, "estimator must be one of"),
         ({"estimator": "exact", "bound": "middle"}, "bound must be one of"),
         ({"estimator": "sequential", "bound": "upper"}, "is a lower bound"),
-        ({"estimator": "infonce"}, "pass rng_key"),
         ({"estimator": "importance", "rng_key": jax.random.PRNGKey(0), "num_permutations": 0}, "must be at least 1"),
     ],
 )

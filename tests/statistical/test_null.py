@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
-from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.symmetry import PlainView
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces import Null

@@ -22,9 +22,8 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.assignment import assign, frank_wolfe, linear, solve
 from numpyro_symmetry.assignment.descent import descend
-from numpyro_symmetry.assignment.family import problem_of
+from numpyro_symmetry.assignment.family import Side, problem_of
 from numpyro_symmetry.assignment.problem import barycentre
-from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.symmetry import SignedPermutation
 from tests.support import networks, oracles
@@ -336,9 +335,6 @@ def test_values_whose_squares_are_no_numbers_are_refused(size):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda t, s: match(t, s, None), TypeError, "symmetry must be a Symmetry.*got NoneType"),
-        (lambda t, s: match(t, s, "mlp"), TypeError, "symmetry must be a Symmetry.*got str"),
-        (lambda t, s: match(t, s, ONE, rng_key=3), TypeError, "rng_key must be one JAX random key"),
         (lambda t, s: match(t, s, ONE, cost=ActivationCost), ValueError, "cost must be one of"),
         (lambda t, s: match(t, s, ONE, cost=["kl"]), ValueError, "cost must be one of"),
         (
@@ -498,13 +494,10 @@ def test_full_covariances_move_and_report_their_own_distance():
 @pytest.mark.parametrize(
     ("change", "options", "error", "message"),
     [
-        (lambda t, s: (t, {k: v for k, v in s.items() if k != "b1"}), {}, SymmetryError, "'b1'"),
         (lambda t, s: (t, s | {"b1": np.full(5, np.nan)}), {}, SymmetryError, "'b1' of the source holds 5 non-finite"),
         (lambda t, s: (t, s | {"b1": np.zeros(4)}), {}, SymmetryError, "Site 'b1': the source has shape"),
         (lambda t, s: (t, s | {"b1": np.zeros((2, 5))}), {}, SymmetryError, "disagree on their leading dimensions"),
         (lambda t, s: (t, s), {"cost": "kl"}, SymmetryError, "needs positive standard deviations of the target"),
-        (lambda t, s: (t, s), {"cost": "cosine"}, ValueError, "cost must be one of"),
-        (lambda t, s: (t, s), {"method": "greedy"}, ValueError, "method must be one of"),
         (lambda t, s: (t, 3.0), {}, SymmetryError, "Expected values by site"),
     ],
 )
@@ -609,11 +602,6 @@ GOOD = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.ones(2)})
         (lambda: FullGaussian(np.zeros(2), np.eye(2)), TypeError, "loc maps sites to arrays; got ndarray"),
         (lambda: FullGaussian({"w": np.zeros(2)}, np.eye(3)), SymmetryError, "have 2 entries; covariance has shape"),
         (lambda: FullGaussian({"w": np.zeros(2)}, np.array([[1, 0.5], [0, 1]])), SymmetryError, "not symmetric.*0.5"),
-        (
-            lambda: FullGaussian({"w": np.zeros(2)}, np.array([[1, 2], [2, 1.0]])),
-            SymmetryError,
-            "negative eigenvalue",
-        ),
         (
             lambda: FullGaussian({"w": np.zeros(2)}, np.full((2, 2), np.nan)),
             SymmetryError,

@@ -618,9 +618,7 @@ POSTERIORS = [DiagonalGaussian({"m": np.arange(3.0)}, {"m": np.ones(3)})] * 2
 REFUSED = {
     "none": (lambda: merge([], NETWORK), SymmetryError, "no solutions"),
     "no list": (lambda: merge(GOOD[0], NETWORK), TypeError, "solutions must be a list"),
-    "how": (lambda: merge(GOOD, NETWORK, how="median"), ValueError, "how must be one of .*'median'"),
     "a class": (lambda: merge(POSTERIORS, ONE, how=Product), ValueError, "how must be one of"),
-    "method": (lambda: merge(GOOD, NETWORK, method="greedy"), ValueError, "method must be one of"),
     "symmetry": (lambda: merge(GOOD, {"in": ("first",)}), TypeError, "symmetry must be a Symmetry"),
     "a function": (
         lambda: merge(GOOD, spread_of),
@@ -658,13 +656,6 @@ REFUSED = {
         lambda: merge([GOOD[0], GOOD[1] | {"out": np.full(3, np.nan)}], NETWORK),
         SymmetryError,
         "Solution 1: Site 'out' of the solution holds 3 non-finite",
-    ),
-    "points as posteriors": (lambda: merge(GOOD, NETWORK, how="product"), SymmetryError, "merges Gaussians"),
-    "posteriors as points": (lambda: merge(POSTERIORS, ONE), SymmetryError, "how='mean' averages points"),
-    "a point among them": (
-        lambda: merge([POSTERIORS[0], DiagonalGaussian({"m": np.ones(3)}, {"m": np.zeros(3)})], ONE, how="product"),
-        SymmetryError,
-        "Solution 1 has standard deviations of zero",
     ),
     "a prior of labels": (
         lambda: merge(POSTERIORS, ONE, how=Product(DiagonalGaussian({"m": np.arange(3.0)}, {"m": np.full(3, 9.0)}))),

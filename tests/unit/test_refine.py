@@ -256,7 +256,6 @@ BAD = {
     "steps, none": ({"num_steps": 0}, ValueError, "num_steps must be at least 1"),
     "optimizer, of NumPyro": ({"optimizer": "adam"}, TypeError, "optimizer must be one of Optax"),
     "progress bar, a word": ({"progress_bar": "no"}, TypeError, "progress_bar"),
-    "key, none": ({"rng_key": 3}, TypeError, "rng_key"),
 }
 
 

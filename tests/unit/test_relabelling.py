@@ -15,8 +15,7 @@ from numpyro_symmetry import (
     SymmetryError,
     rebase,
 )
-from numpyro_symmetry.assignment.family import mean_statistics, objective_of, problem_of
-from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.assignment.family import Side, mean_statistics, objective_of, problem_of
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.relabel import Effort, relabel, search
 from tests.support import oracles, traces
