@@ -271,7 +271,15 @@ def test_a_plate_around_everything_is_no_matter_to_weights():
     noise = np.random.default_rng(0).standard_normal((2, 300, 2, 2)) @ np.linalg.cholesky(covariance).T
     found = log_evidence({"loc": y[:, None] * covariance.sum(1) + noise}, subjects, (y,))
     assert found.log_order == pytest.approx(2 * np.log(2.0))
-    assert agrees(found, multivariate_normal(np.zeros(2), 9.0).logpdf(y))
+    truth = multivariate_normal(np.zeros(2), 9.0).logpdf(y)
+    assert agrees(found, truth)
+    params = {
+        "loc_auto_loc": y[:, None] * covariance.sum(1),
+        "loc_auto_scale": np.full((2, 2), covariance[0, 0] ** 0.5),
+    }
+    of_guide = log_evidence((AutoSymmetrized(AutoNormal(subjects)), params), model_args=(y,))
+    assert of_guide.log_order == found.log_order
+    assert agrees(of_guide, truth)
 
 
 def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
