@@ -194,7 +194,7 @@ class AutoConditional(AutoGuide):
         return given | drawn
 
     def given(self, *args: Any, **kwargs: Any) -> Given:
-        """The guide bound to its data: a guide for `Predictive` at new inputs.
+        """The guide bound to its data: a guide for `Predictive` at new inputs; set up by this, if it is not yet.
 
         Parameters
         ----------
@@ -210,8 +210,10 @@ class AutoConditional(AutoGuide):
         ------
         SymmetryError
             If arrays have other shapes than in training. Of other numbers there is a warning. A guide with ``inducing``
-            inputs sees no data, and takes any.
+            inputs sees no data, and takes any. As for the class, at set-up.
         """
+        if self.source is None:  # `Predictive` maps over draws, where nothing can be checked
+            trace_model(self, args, kwargs, jax.random.key(0))
         remedy = "New inputs go to the call of Predictive: Predictive(model, guide=guide.given(x, y), ...)(key, x_new)."
         self._refuse_other_data("given", args, kwargs, remedy)
         return Given.of(self, args, kwargs)
@@ -270,7 +272,7 @@ class AutoConditional(AutoGuide):
     def explain(self) -> str:
         """Which sites follow, how, and why the others do not, in a few lines."""
         if self.source is None:
-            return "Not set up yet: call the guide, or SVI.init, once."
+            return "Not set up yet: call guide.given(*model_args), or SVI.init, once."
         inner = self.base.explain().splitlines() if isinstance(self.base, AutoConditional) else []
         others = [f"{site} is drawn by the base guide: {why}" for site, why in self._reasons.items()]
         return "\n".join([self.source.explain(), *(inner or others)])
@@ -313,7 +315,8 @@ class AutoConditional(AutoGuide):
         """The parameters of the guide, with shapes in place of values."""
         if self.source is None:
             raise SymmetryError(
-                "The guide is not set up, and does not know its parameters: run SVI.init, or call it once, first."
+                "The guide is not set up, and does not know its parameters: run SVI.init, or call "
+                "guide.given(*model_args), first."
             )
         found: dict[str, Any] = {}
 
@@ -344,8 +347,8 @@ class AutoConditional(AutoGuide):
         # under jit every array that is made is traced, those of data that the model itself holds too
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs, jnp.zeros(())))):
             raise SymmetryError(
-                "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
-                "let SVI.init run outside jit."
+                "AutoConditional was set up under jit or vmap, where its checks cannot run. Call "
+                "guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
             )
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):

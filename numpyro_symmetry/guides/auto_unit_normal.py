@@ -325,8 +325,9 @@ class AutoUnitNormal(AutoGuide):
             return self.symmetry.bind({name: site["value"] for name, site in latent_of(trace).items()})
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             raise SymmetryError(
-                "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Call it once outside, "
-                "let SVI.init run outside jit, or pass AutoUnitNormal(model, symmetry)."
+                "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Run "
+                "handlers.seed(guide, 0)(*model_args) once outside, let SVI.init run outside jit, or pass "
+                "AutoUnitNormal(model, symmetry)."
             )
         found = find_symmetry(self._whole, args, kwargs, progress_bar=self._progress_bar)
         if not found.groups:

@@ -118,7 +118,9 @@ def parts_of(guide: Any) -> Iterator[Any]:
             yield from parts_of(part)
     else:
         if getattr(guide, "prototype_trace", None) is None:
-            raise UnsupportedGuideError("The guide has not been set up: run SVI.init, or call it once.")
+            raise UnsupportedGuideError(
+                "The guide has not been set up: run SVI.init, or handlers.seed(guide, 0)(*model_args), once."
+            )
         yield guide
 
 

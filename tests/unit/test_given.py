@@ -59,6 +59,26 @@ def test_targets_that_do_not_fit_their_inputs_are_named_at_set_up(around):
         initialised(around(AutoConditional(AutoNormal(network))), X, Y[:5])
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AutoConditional(AutoNormal(network)),
+        lambda: AutoSymmetrized(AutoConditional(AutoNormal(network)), SYMMETRY),
+    ],
+)
+def test_parameters_of_another_session_predict_at_once(make, conditional):
+    """A guide that was never trained here is set up by its data, and not by what `Predictive` maps over."""
+    guide, params = make(), {name: np.asarray(value) for name, value in conditional[1].items()}
+    with pytest.raises(SymmetryError, match=r"guide\.given\(\*model_args\) with the data of training once outside"):
+        Predictive(network, guide=make(), params=params, num_samples=2)(jax.random.key(0), X, Y)
+    drawn = [
+        Predictive(network, guide=each.given(X, Y), params=params, num_samples=2)(jax.random.key(1), X[:4])["y"]
+        for each in (conditional[0], guide, guide)
+    ]
+    np.testing.assert_allclose(drawn[1], drawn[0], rtol=1e-5)
+    np.testing.assert_array_equal(drawn[2], drawn[1])
+
+
 OTHER = {
     "test data": ((X[:4], Y[:4]), {}, r"x has shape \(4, 2\) and had \(12, 2\); y has shape \(4,\) and had \(12,\)"),
     "by name": ((X,), {"y": Y[:4]}, r"trained on; here y has shape \(4,\) and had \(12,\)\."),
