@@ -34,8 +34,9 @@ TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda 
 
 
 class Coordinate(NamedTuple):
-    """How one site is read: a transform by name, then centre and scale, which broadcast over its opened shape."""
+    """How a site, or a piece of it, is read: by a transform's name, then centre and scale over its opened shape."""
 
+    site: str
     transform: str
     center: np.ndarray
     scale: np.ndarray

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.assignment.passes import Over, Stored
+from numpyro_symmetry.symmetry import PlainView
 
 Arrays = dict[str, np.ndarray]
 
@@ -23,15 +24,15 @@ class Side(NamedTuple):
         Site -> by how much it counts, where that is not one.
     leading
         The leading dimensions in which a batch came.
-    sites
-        Piece -> the sites that it is cut from, where arrays are pieces of sites.
+    view
+        The view that cut sites into pieces, where arrays are pieces of sites.
     """
 
     loc: Arrays
     scale: Arrays | None = None
     weights: Mapping[str, float] = {}
     leading: tuple[int, ...] = ()
-    sites: Mapping[str, tuple[str, ...]] = {}
+    view: PlainView | None = None
 
     @property
     def num_draws(self) -> int:

@@ -107,7 +107,7 @@ def each_invariant(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Invariants of draws, a few entries at a time, so that no more than these have to be in memory."""
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
-    names = {site: view.stack_of(site).name if view is not None else site for site in readings}
+    names = {site: view.stacks[site].name if view is not None else site for site in readings}
     found: dict[str, list[_Invariant]] = {}
     for site, reading in readings.items():
         for name, of in _of_site(reading, names[site]):
