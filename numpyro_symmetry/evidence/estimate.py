@@ -303,6 +303,7 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
         effective=effective_number(of_own),
         pareto_shape=pareto_shape(of_own),
         method=method,
+        num_draws=len(of_own),
     )
 
 
