@@ -182,7 +182,9 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     def sums(here: Any, items: slice) -> tuple[tuple[np.ndarray, bool], np.ndarray]:
         x = opened(here[items])
         largest = np.abs(x).max(pooled, keepdims=True, initial=0.0)
-        return (largest, bool((x == x.astype(np.float32)).all())), x.mean(pooled, keepdims=True) * len(x)
+        with np.errstate(over="ignore"):  # what single precision cannot hold is infinite in it, and not the same
+            is_single = bool((x == x.astype(np.float32)).all())
+        return (largest, is_single), x.mean(pooled, keepdims=True) * len(x)
 
     kept, total = passed(values, blocks_of(values), sums)
     sizes, are_single = zip(*kept, strict=True)
