@@ -337,6 +337,11 @@ def test_values_whose_squares_are_no_numbers_are_refused(size):
     ("call", "error", "message"),
     [
         (lambda t, s: match(t, s, None), TypeError, "symmetry must be a Symmetry.*got NoneType"),
+        (
+            lambda t, s: match(ONE, t, s),
+            TypeError,
+            r"got dict.*behind what it acts on: match\(target, source",
+        ),
         (lambda t, s: match(t, s, "mlp"), TypeError, "symmetry must be a Symmetry.*got str"),
         (lambda t, s: match(t, s, ONE, rng_key=3), TypeError, "rng_key must be one JAX random key"),
         (lambda t, s: match(t, s, ONE, cost=ActivationCost), ValueError, "cost must be one of"),
