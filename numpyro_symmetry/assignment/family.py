@@ -17,7 +17,7 @@ import numpy as np
 from numpyro_symmetry.assignment.passes import Over, Stored, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.symmetry import Group, Hard, Symmetry
+from numpyro_symmetry.symmetry import Group, Hard, PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 
 Arrays = dict[str, np.ndarray]
@@ -34,8 +34,9 @@ TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda 
 
 
 class Coordinate(NamedTuple):
-    """How one site is read: a transform by name, then centre and scale, which broadcast over its opened shape."""
+    """How a site, or a piece of it, is read: by a transform's name, then centre and scale over its opened shape."""
 
+    site: str
     transform: str
     center: np.ndarray
     scale: np.ndarray
@@ -60,15 +61,15 @@ class Side(NamedTuple):
         Site -> by how much it counts, where that is not one.
     leading
         The leading dimensions in which a batch came.
-    sites
-        Piece -> the sites that it is cut from, where arrays are pieces of sites.
+    view
+        The view that cut sites into pieces, where arrays are pieces of sites.
     """
 
     loc: Arrays
     scale: Arrays | None = None
     weights: Mapping[str, float] = {}
     leading: tuple[int, ...] = ()
-    sites: Mapping[str, tuple[str, ...]] = {}
+    view: PlainView | None = None
 
     @property
     def num_draws(self) -> int:

@@ -61,14 +61,9 @@ class Source(NamedTuple):
 
     def only(self, names: Collection[str]) -> Source:
         """The source with no arrays but those that these sites or pieces are read from."""
-        return self._replace(arrays={site: x for site, x in self.arrays.items() if site in self._sites(names)})
-
-    def _sites(self, names: Collection[str]) -> set[str]:
-        found = set(names)
-        for stack in () if self.view is None else self.view.whole.stacks.values():
-            if any(name.split("#")[0] == stack.name for name in names):
-                found |= set(stack.sites)
-        return found
+        stacks = {} if self.view is None else self.view.stacks
+        read = {site for name in names for site in (stacks[name].sites if name in stacks else (name,))}
+        return self._replace(arrays={site: x for site, x in self.arrays.items() if site in read})
 
     def opened(self, values: Arrays) -> Arrays:
         """Draws by site, cut into pieces."""

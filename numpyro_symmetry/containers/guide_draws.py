@@ -146,8 +146,8 @@ def draws_of_guide(
     try:
         # a guide that has not been set up is set up by this run of it
         trace = trace_model(guide, args, dict(kwargs), rng_key)
-    except TypeError as error:
-        refuse_misfit(guide.model, args, kwargs, error)
+    except TypeError:
+        refuse_misfit(guide.model, args, kwargs)
         raise
     except (RuntimeError, ValueError) as error:
         if args or kwargs or getattr(guide, "prototype_trace", None) is not None:

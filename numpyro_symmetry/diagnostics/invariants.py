@@ -107,7 +107,7 @@ def each_invariant(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Invariants of draws, a few entries at a time, so that no more than these have to be in memory."""
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
-    names = {site: view.stack_of(site).name if view is not None else site for site in readings}
+    names = {site: view.stacks[site].name if view is not None else site for site in readings}
     found: dict[str, list[_Invariant]] = {}
     for site, reading in readings.items():
         for name, of in _of_site(reading, names[site]):
@@ -182,7 +182,9 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     def sums(here: Any, items: slice) -> tuple[tuple[np.ndarray, bool], np.ndarray]:
         x = opened(here[items])
         largest = np.abs(x).max(pooled, keepdims=True, initial=0.0)
-        return (largest, bool((x == x.astype(np.float32)).all())), x.mean(pooled, keepdims=True) * len(x)
+        with np.errstate(over="ignore"):  # what single precision cannot hold is infinite in it, and not the same
+            is_single = bool((x == x.astype(np.float32)).all())
+        return (largest, is_single), x.mean(pooled, keepdims=True) * len(x)
 
     kept, total = passed(values, blocks_of(values), sums)
     sizes, are_single = zip(*kept, strict=True)

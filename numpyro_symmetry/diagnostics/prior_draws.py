@@ -126,7 +126,8 @@ class Sides(NamedTuple):
 
     def _placed(self, draws: Arrays) -> Arrays:
         plain, frame = self.out.view.symmetry, self.out.frame
-        source = Side({name: draws[name] for name in plain.axes}, leading=(len(next(iter(draws.values()))),))
+        num_draws = len(next(iter(draws.values())))
+        source = Side({name: draws[name] for name in plain.axes}, leading=(num_draws,), view=self.out.view)
         family = family_of(frame.cost, source, plain, frame.read)
         return moved(plain, draws, relabel(family, plain.groups, frame.point, max_rounds=1).state)
 

@@ -185,7 +185,7 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
     opened = out.view.open(trace.flat(list(out.view.shapes)))
     pieces = {name: opened[name] for name in plain.axes}
     transforms = {site: coordinate.transform for site, coordinate in out.frame.read.items()}
-    family = GaussianCost(transforms or "auto").family(Side(pieces, leading=trace.leading), plain)
+    family = GaussianCost(transforms or "auto").family(Side(pieces, leading=trace.leading, view=out.view), plain)
     groups = _summed_out(family, plain.groups)
     statistics = family.statistics(slice(None))
     labels = {name: soften(group.identity((1,)), np.dtype(float)) for name, group in groups.items()}

@@ -12,8 +12,9 @@ from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.inputs import as_rebased, at_random, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.plots import as_axes, pyplot
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_names, is_option
+from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces import Rebased
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
     for site in chosen:
         if site not in slots:
             raise SymmetryError(
-                f"Site {site!r} has axes {out.view.stack_of(known[site]).entries}: slots are drawn of sites that stand "
+                f"Site {site!r} has axes {out.view.stacks[known[site]].entries}: slots are drawn of sites that stand "
                 "under one group on one axis. Draw others of its group, or relabelled values out.data[site] yourself."
             )
         if len(chosen) == 2 and slots[site].shape[2] != 1:
@@ -136,7 +137,7 @@ def _pieces(out: Rebased) -> dict[str, str]:
     """Name -> piece: a site, or a family, goes by its own name where just one piece of it moves."""
     by_stack: dict[str, list[str]] = {}
     for piece in out.view.symmetry.axes:
-        by_stack.setdefault(out.view.stack_of(piece).name, []).append(piece)
+        by_stack.setdefault(out.view.stacks[piece].name, []).append(piece)
     return {stack if len(pieces) == 1 else piece: piece for stack, pieces in by_stack.items() for piece in pieces}
 
 
@@ -152,7 +153,7 @@ def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
     if len(at) != 1:
         return None
     # stored draws are read here
-    values = {name: x[:] for name, x in trace.flat(list(out.view.stack_of(piece).sites)).items()}
+    values = {name: x[:] for name, x in trace.flat(list(out.view.stacks[piece].sites)).items()}
     front = np.moveaxis(out.view.open(values)[piece], at[0], 1)
     return front.reshape(*front.shape[:2], -1)
 
@@ -216,15 +217,10 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     """
     as_rebased(out, "plot_transpositions(out)")
     axes = as_axes(ax, figsize=(7, 3))
-    steps = transpositions(out)
-    names = list(steps)
-    if group is None and len(names) == 1:
-        group = names[0]
-    if not is_option(group, names):
-        raise SymmetryError(f"group={group!r}: name one of {names}.")
-    one = out.view.symmetry.groups[group]
+    group = one_part(group, out.view.owners, f"group={group!r}")
+    one, steps = out.view.symmetry.groups[group], transpositions(out)[group]
     n = math.prod(one.cells) * (one.size or 0)
-    for k, chain in enumerate(steps[group].reshape(-1, steps[group].shape[-1])):
+    for k, chain in enumerate(steps.reshape(-1, steps.shape[-1])):
         axes.plot(np.arange(1, len(chain) + 1), chain, lw=0.7, label=f"chain {k}")
     axes.axhline(at_random(one), color="grey", ls=":", label="random labels")
     axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))

@@ -96,7 +96,7 @@ class Scaling:
         refuse_tracers("balanced", params)
         refuse_masked(arrays_by_path(params))
         view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
-        scaled = {site for powers in self.powers.values() for piece, _ in powers for site in view.stack_of(piece).sites}
+        scaled = {site for powers in self.powers.values() for piece, _ in powers for site in view.stacks[piece].sites}
         values = {}
         for site, x in arrays_of_one(params, self.shapes, _NOT_DRAWS).items():
             values[site] = np.asarray(as_real_array(x, f"Array {site!r}"))
@@ -127,7 +127,7 @@ class Scaling:
         for name, powers in self.powers.items():
             by_power = {
                 told: dict.fromkeys(
-                    site for (piece, _), x in powers.items() if x == power for site in view.stack_of(piece).sites
+                    site for (piece, _), x in powers.items() if x == power for site in view.stacks[piece].sites
                 )
                 for power, told in ((1.0, "c"), (-1.0, "1/c"))
             }
@@ -224,7 +224,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
     for name in through(groups, len(groups)):
         places = _places(view, name)
         pieces = [piece for piece, _ in places]
-        if len(set(pieces)) < len(pieces) or not all(set(view.stack_of(piece).sites) <= real for piece in pieces):
+        if len(set(pieces)) < len(pieces) or not all(set(view.stacks[piece].sites) <= real for piece in pieces):
             continue
         found = proof.powers(sources.own.frozen, places, name)
         if found is not None and proof.holds((e.frozen for e in sources.own_and_others()), found, name):

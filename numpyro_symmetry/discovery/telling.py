@@ -46,7 +46,7 @@ def refusal_message(name: str, proof: Proof) -> str:
     if proof.frozen.is_function and proof.outcome is Outcome.SHOWS_NOTHING:
         return (
             f"{possible}, but the numerical check is inconclusive, and it is left out: no wrong action on it changes "
-            "the outputs either. Are its inputs zero, or all alike? Give some as it reads them."
+            "the outputs either. Are its inputs zero, all alike, or without rows? Give some as it reads them."
         )
     verdict = "the numerical check is inconclusive" if proof.is_inconclusive else "failed the numerical check"
     return f"{possible}, but {verdict}, and is left out. {words(proof)}"

@@ -63,9 +63,7 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
 
 def warn_if_unreliable(estimate: Estimate, method: str, num_draws: int, pareto_shape: float = math.nan) -> None:
     """Warn of an estimate that did not settle, has a large error, or rests on few of ``num_draws`` of the proposal."""
-    few = min(_FEW_OF_BRIDGE if method == "bridge" else _FEW_OF_IMPORTANCE, num_draws / 2)
-    if method == "importance" and pareto_shape > _NO_VARIANCE:
-        few = max(few, _SHARE_THAT_COUNTS * num_draws)
+    few = _fewest_effective(method, num_draws, pareto_shape)
     guess, longer = "so that the error is itself a guess", "Sample longer, or draw more (num_draws)"
     if not estimate.converged:
         why, remedy = f"the bridge did not settle in {estimate.num_rounds} rounds", longer
@@ -80,6 +78,17 @@ def warn_if_unreliable(estimate: Estimate, method: str, num_draws: int, pareto_s
     else:
         return
     warn(f"The evidence is not reliable: {why}. {remedy}.")
+
+
+def is_by_few(method: str, effective: float, num_draws: int, pareto_shape: float) -> bool:
+    """Whether ``value`` is the mean of weights of which so few are effective that its error is itself a guess."""
+    return method == "importance" and effective < _fewest_effective(method, num_draws, pareto_shape)
+
+
+def _fewest_effective(method: str, num_draws: int, pareto_shape: float) -> float:
+    few = min(_FEW_OF_BRIDGE if method == "bridge" else _FEW_OF_IMPORTANCE, num_draws / 2)
+    has_no_variance = method == "importance" and pareto_shape > _NO_VARIANCE
+    return max(few, _SHARE_THAT_COUNTS * num_draws) if has_no_variance else few
 
 
 def warn_of_contradiction(estimate: Estimate, lower: Bound, upper: Bound) -> None:

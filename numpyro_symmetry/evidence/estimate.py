@@ -16,6 +16,7 @@ from jax import Array
 
 from numpyro_symmetry.assignment.passes import in_turn
 from numpyro_symmetry.containers import model_of
+from numpyro_symmetry.discovery.inputs import asking
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.evidence.doubts import finite, refuse_no_density, warn_if_unreliable, warn_of_contradiction
@@ -25,6 +26,7 @@ from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
+from numpyro_symmetry.models.arguments import as_function
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
@@ -211,14 +213,17 @@ def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argn
         args = known.args if args is None else args
         kwargs = known.kwargs if kwargs is None else kwargs
     of = nouns(is_function=argnum is not None)
+    if function is not None:
+        as_function(function, of)
     args, kwargs = as_model_arguments(() if args is None else args, kwargs, of)
     refuse_masked_arguments(args, kwargs, of)
-    if argnum is not None and (guide is not None or function is None):
-        raise ValueError("argnum goes with draws and a log density: log_evidence(positions, f, (one,), argnum=0).")
     if argnum is not None:
+        if guide is not None or function is None:
+            raise ValueError("argnum goes with draws and a log density: log_evidence(positions, f, (one,), argnum=0).")
         argnum = as_argnum(argnum, args)
         refuse_misfit(function, args, kwargs, of=of)
-        return Model(model_of_log_density(function, args, kwargs, argnum), args, kwargs)
+        with asking(of):
+            return Model(model_of_log_density(function, args, kwargs, argnum), args, kwargs)
     function = getattr(guide, "model", None) if function is None else function
     if function is None and guide is not None:
         raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
@@ -303,6 +308,7 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
         effective=effective_number(of_own),
         pareto_shape=pareto_shape(of_own),
         method=method,
+        num_draws=len(of_own),
     )
 
 

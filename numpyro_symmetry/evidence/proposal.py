@@ -182,7 +182,7 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
         return moved, None
     # a site may be positive in the first half by chance
     read_by = reference.frame.read.items()
-    logs = {reference.view.stack_of(name) for name, coordinate in read_by if coordinate.transform == "log"}
+    logs = {reference.view.stacks[name] for name, coordinate in read_by if coordinate.transform == "log"}
     draws = rest.flat([site for stack in logs for site in stack.sites])
     positive = {site: is_positive(x) for site, x in draws.items()}
     raw = {site: "identity" for stack in logs if not all(map(positive.get, stack.sites)) for site in stack.sites}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from numpyro_symmetry.entropy.importance import are_few
+from numpyro_symmetry.evidence.doubts import is_by_few
 from numpyro_symmetry.symmetry.shown import as_html
 
 _FEWEST_DECIMALS, _MOST_DECIMALS = 2, 4
@@ -37,10 +38,13 @@ class LogEvidence(NamedTuple):
         Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
     pareto_shape
         Shape :math:`\hat k` of the tail of these weights: above 0.7, or with fewer than ten effective draws, few
-        weights make up all of a mean, and the printed result says whose error is not to be trusted. ``nan`` for fewer
-        than 25 draws.
+        weights make up all of a mean, and the printed result says whose error is not to be trusted. For
+        ``"importance"`` it says so wherever `log_evidence` warns that few are effective. ``nan`` for fewer than 25
+        draws.
     method
         ``"bridge"``, ``"importance"`` or ``"laplace"``.
+    num_draws
+        How many draws of the proposal were weighed.
 
     Examples
     --------
@@ -61,6 +65,7 @@ class LogEvidence(NamedTuple):
     effective: float
     pareto_shape: float
     method: str
+    num_draws: int = 0
 
     def __str__(self) -> str:
         """Two lines: the estimate between its bounds, and what it rests on."""
@@ -74,6 +79,7 @@ class LogEvidence(NamedTuple):
         # a bridge weighs no draw by more than its share of either density: of it only the bounds are means of weights
         whose = "the error" if self.method == "importance" else "the errors of the bounds"
         few = are_few(self.pareto_shape, self.effective)
+        few = few or is_by_few(self.method, self.effective, self.num_draws, self.pareto_shape)
         doubt = f": few of them are most of the weight, so do not trust {whose}" if few else ""
         return (
             f"log p(data) = {value} nats by {self.method}; {lower} ≤ log p(data){above} in expectation\n"

@@ -358,8 +358,8 @@ class AutoSymmetrized(AutoGuide):
         try:
             with blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
                 return trace_model(self.base, args, kwargs, rng_key)
-        except TypeError as error:
-            refuse_misfit(self.model, args, kwargs, error)
+        except TypeError:
+            refuse_misfit(self.model, args, kwargs)
             raise
 
     def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -264,7 +264,7 @@ def _place(
     view = PlainView.of(bound, left.loc, nested=True)
     warn_of_torn(view, "matched", ", and the result may be far from the best. Match the other level")
     left, right = (
-        Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights, sites=view.sites)
+        Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights, view=view)
         for side in (left, right)
     )
     found = _in_chunks(view.symmetry, left, right, cost, leading, placing)
@@ -305,7 +305,7 @@ def _batch(side: Side, target: Side, source: Side, num_draws: int) -> Side:
         shapes = {site: x.shape for site, x in target.loc.items() if site in source.loc}
         return {site: by_site[site].reshape(num_draws, *shape) for site, shape in shapes.items()}
 
-    return Side(flat(side.loc), side.scale and flat(side.scale), target.weights, (num_draws,), target.sites)
+    return Side(flat(side.loc), side.scale and flat(side.scale), target.weights, (num_draws,), target.view)
 
 
 def _centred(natural: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.models.sites import is_latent
-from numpyro_symmetry.symmetry.arguments import as_count, as_option, path_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_option, in_short, path_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
@@ -54,8 +55,7 @@ def as_function(model: Any, of: Nouns = MODEL) -> Callable:
     if isinstance(model, AutoGuide):
         raise TypeError(f"model must be a NumPyro model; got a guide, {type(model).__name__}: pass the guide's model.")
     if not callable(model) or inspect.isclass(model):
-        came = f"the class {model.__name__}" if inspect.isclass(model) else f"{model!r} ({type(model).__name__})"
-        raise TypeError(f"model must be {of.kind}; got {came}.")
+        raise TypeError(f"model must be {of.kind}; got {in_short(model)}.")
     if callable(getattr(model, "init", None)) and callable(getattr(model, "apply", None)):
         raise TypeError(
             f"A {type(model).__name__} is no function of its parameters: pass its apply, as in "
@@ -129,25 +129,28 @@ def refuse_misfit(
     TypeError
         Naming what the model takes and what it got.
     """
-    inner = within_handlers(model)
-    try:
+    inner, takes, why = within_handlers(model), "...", error
+    with contextlib.suppress(TypeError, ValueError):  # callables in C do not say what they take
         signature = inspect.signature(inner)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as why:
-        takes = ", ".join(map(str, signature.parameters.values()))
+        takes, why = ", ".join(map(str, signature.parameters.values())), _misfit(signature, args, kwargs)
+    if why is not None:
         is_bare = not args and not kwargs
         of_function = (
-            " A function of the parameters that is no NumPyro model has its symmetry found first: pass "
-            "symmetry=find_symmetry(function, (parameters,), argnum=0)."
+            " Is it a function of parameters and no NumPyro model? Then pass one set of these, and say so by argnum=0, "
+            "as in find_symmetry(function, (parameters,), argnum=0), whose result other functions take as symmetry=."
         )
         raise TypeError(
             f"The {of.whole} {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as "
             f"model_args={of.arguments}.{of_function * is_bare}"
         ) from error
+
+
+def _misfit(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TypeError | None:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as why:
+        return why
 
 
 def left_at_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:

@@ -123,12 +123,12 @@ def blaming_sites(
             if not site["fn"].support.is_discrete:
                 bijection_to(name, site["fn"].support)
         raise
-    except (AssertionError, TypeError, ValueError):
+    except (AssertionError, AttributeError, TypeError, ValueError):
         for start in filter(None, (getattr(guide, "init_loc_fn", None) for guide in guides)):
             refuse_misshapen_starts(start, latent_of(trace_model(model, args, kwargs, jax.random.key(0))))
         raise
     for prototype in filter(None, (getattr(guide, "prototype_trace", None) for guide in guides)):
-        _refuse_misshapen({name: np.shape(site["value"]) for name, site in latent_of(prototype).items()}, prototype)
+        _refuse_misshapen({name: site["value"] for name, site in latent_of(prototype).items()}, prototype)
 
 
 def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
@@ -141,14 +141,16 @@ def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
     """
     # as NumPyro calls the strategy: with a site that has no value yet
     given = {name: start({**site, "value": None}) for name, site in latent.items()}
-    _refuse_misshapen({name: np.shape(x) for name, x in given.items() if x is not None}, latent)
+    _refuse_misshapen({name: x for name, x in given.items() if x is not None}, latent)
 
 
-def _refuse_misshapen(shapes: Mapping[str, tuple[int, ...]], sites: Trace) -> None:
-    for name, shape in shapes.items():
-        if shape != (expected := drawn_shape(sites[name])):
+def _refuse_misshapen(values: Mapping[str, Any], sites: Trace) -> None:
+    for name, value in values.items():
+        expected, is_list = drawn_shape(sites[name]), isinstance(value, list | tuple)
+        if np.shape(value) != expected or is_list:
+            came = f"a {type(value).__name__}, which is no array" if is_list else f"values of shape {np.shape(value)}"
             raise SymmetryError(
-                f"Site {name!r} starts at values of shape {shape}; expected {expected}, as the model draws it. Correct "
+                f"Site {name!r} starts at {came}; expected {expected}, as the model draws it. Correct "
                 "its value in the strategy that says where sites start (init_to_value(values={...}))."
             )
 

@@ -37,7 +37,7 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     remedy = f"{name} must be one JAX random key, such as jax.random.key(0)"
     dtype = getattr(rng_key, "dtype", None)
     if dtype is None or isinstance(rng_key, np.generic):
-        raise TypeError(f"{remedy}; got {_short(rng_key)}.")
+        raise TypeError(f"{remedy}; got {in_short(rng_key)}.")
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         if rng_key.shape:
             raise TypeError(f"{remedy}; got keys of shape {rng_key.shape}.")
@@ -74,11 +74,11 @@ def as_count(value: Any, name: str, *, minimum: int = 1, meaning: str = "") -> i
     """
     why = f" ({meaning})" if meaning else ""
     if isinstance(value, bool | np.bool_) or isinstance(value, Tracer):
-        raise TypeError(f"{name} must be a whole number{why}; got {_short(value)}.")
+        raise TypeError(f"{name} must be a whole number{why}; got {in_short(value)}.")
     try:
         count = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be a whole number{why}; got {_short(value)}.") from None
+        raise TypeError(f"{name} must be a whole number{why}; got {in_short(value)}.") from None
     if count < minimum:
         raise ValueError(f"{name} must be at least {minimum}{why}; got {count}.")
     return count
@@ -93,7 +93,7 @@ def as_flag(value: Any, name: str) -> bool:
         If it is neither.
     """
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False; got {_short(value)}.")
+        raise TypeError(f"{name} must be True or False; got {in_short(value)}.")
     return bool(value)
 
 
@@ -125,7 +125,7 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     """
     names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(x, str) for x in names):
-        raise TypeError(f"{name} must be a tuple of names, such as {example}; got {_short(value)}.")
+        raise TypeError(f"{name} must be a tuple of names, such as {example}; got {in_short(value)}.")
     return names
 
 
@@ -138,11 +138,12 @@ def as_model_arguments(args: Any, kwargs: Any, of: Nouns = MODEL) -> tuple[tuple
         If ``model_args`` is one argument and not a tuple of them, or ``model_kwargs`` is no mapping.
     """
     if not isinstance(args, tuple | list):
-        what = f"an array {tuple(args.shape)}" if hasattr(args, "shape") else _short(args)
+        what = f"an array {tuple(args.shape)}" if hasattr(args, "shape") else in_short(args)
         raise TypeError(f"model_args must be a tuple of the {of.whole}'s arguments, not {what}: write (y,).")
     if not (kwargs is None or isinstance(kwargs, Mapping)):
         raise TypeError(
-            f"model_kwargs must be a mapping from names to the {of.whole}'s arguments; got {_short(kwargs)}."
+            f"model_kwargs must be a mapping from names to the {of.whole}'s arguments; got {in_short(kwargs)}. "
+            "What is none of these goes by its own name, such as symmetry=."
         )
     return within_reach((tuple(args), dict(kwargs or {})))
 
@@ -310,7 +311,7 @@ def path_of(path: tuple[Any, ...]) -> str:
     return path[0].key + jax.tree_util.keystr(path[1:])
 
 
-def _short(value: Any) -> str:
+def in_short(value: Any) -> str:
     """A value that came, in a few words."""
     if isinstance(value, type):
         return f"the class {value.__name__} (an instance is expected)"

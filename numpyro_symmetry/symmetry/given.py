@@ -28,6 +28,7 @@ def as_symmetry(symmetry: Any) -> Symmetry:
         what = f"the class {symmetry.__name__}" if isinstance(symmetry, type) else type(symmetry).__name__
         raise TypeError(
             "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
-            f"find_symmetry(model, model_args) returns; got {what}."
+            f"find_symmetry(model, model_args) returns; got {what}. It stands "
+            "behind what it acts on: match(target, source, symmetry), rebase(draws, symmetry)."
         )
     return symmetry

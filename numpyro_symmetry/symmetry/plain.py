@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_symmetry.symmetry.arguments import is_option
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, names_in, num_axes
 from numpyro_symmetry.symmetry.components import connected
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
@@ -117,6 +118,20 @@ def refuse_not_full(symmetry: Symmetry) -> None:
             )
 
 
+def one_part(group: Any, owners: Mapping[str, str], where: str) -> str:
+    """The plain group that is meant by its own name, by that of the group it is of, or by ``None`` if there is one.
+
+    Raises
+    ------
+    SymmetryError
+        If there is none, or several.
+    """
+    found = [part for part, owner in owners.items() if group is None or is_option(group, (part, owner))]
+    if len(found) != 1:
+        raise SymmetryError(f"{where}: name one of the symmetry's groups {list(owners)}.")
+    return found[0]
+
+
 @dataclass(frozen=True)
 class PlainView:
     """A bound symmetry, untangled or separated, as one that is plain, on pieces of its sites.
@@ -165,9 +180,14 @@ class PlainView:
         return {name: 0.5 for name, (_, piece) in self._pieces.items() if piece.complement is not None}
 
     @cached_property
-    def sites(self) -> dict[str, tuple[str, ...]]:
-        """Piece -> the site, or the sites of a family, that it is cut from."""
-        return {name: stack.sites for name, (stack, _) in self._pieces.items()}
+    def stacks(self) -> dict[str, Stack]:
+        """Piece -> the site, or the family of sites, that it is cut from."""
+        return {name: stack for name, (stack, _) in self._pieces.items()}
+
+    @cached_property
+    def owners(self) -> dict[str, str]:
+        """Plain group -> the group that it is of."""
+        return {plain: group for plain, (group, _, _) in self._cells.items()}
 
     def open(self, values: Mapping[str, Any], *, common: bool = False) -> dict[str, Any]:
         """Values ``(*leading, *event)`` by piece; sites on which no group acts as they are.
@@ -236,10 +256,6 @@ class PlainView:
             part = given[group].at((slice(None), *np.ix_(*cell, members))).each(lambda x, shape=shape: x.reshape(shape))
             found[name] = part._replace(permutation=np.searchsorted(members, part.permutation))
         return found
-
-    def stack_of(self, piece: str) -> Stack:
-        """The site, or the family of sites, that a piece is cut from."""
-        return self._pieces[piece][0]
 
     # ---- private -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ from numpyro_symmetry.assignment.passes import each, summed
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.containers.trace import Arrays
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.families import Stack
 
 # draws by which a transform is chosen; fewer where they are more than a chunk of numbers
 _LOOKED_AT = 1000
@@ -33,7 +33,7 @@ def coordinates(
     transforms: Mapping[str, str] | str,
     *,
     standardize: bool,
-    sites: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    view: PlainView | None = None,
 ) -> dict[str, Coordinate]:
     """Coordinates of every site on which a group acts.
 
@@ -48,46 +48,47 @@ def coordinates(
         sign changes, if a log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
     standardize
         Whether to divide by pooled standard deviations.
-    sites
-        Piece -> the sites that it is cut from, by which transforms may be told.
+    view
+        What cut sites into pieces, if they are: transforms are told by site, and errors name sites.
 
     Returns
     -------
     dict
         Site -> `Coordinate`.
     """
-    given = _by_piece(transforms, bound, sites)
+    stacks = {piece: Stack((piece,), ()) for piece in bound.axes} | (view.stacks if view is not None else {})
+    given = _by_piece(transforms, bound, stacks)
     found = {}
-    for site in bound.axes:
-        shape, axes = axes_of(bound, site, draws[site].shape[1:])
+    for piece in bound.axes:
+        site, values = stacks[piece].name, draws[piece]
+        shape, axes = axes_of(bound, piece, values.shape[1:])
         # values that are all positive may be those of one sign, and a logarithm does not change its own with them
         signed = any(axis.signed for axis in axes)
-        transform = given[site]
+        transform = given[piece]
         if transform == "auto":
-            transform = "identity" if signed else _transform(draws[site])
+            transform = "identity" if signed else _transform(values)
         if transform == "log" and signed:
             raise SymmetryError(f"Site {site!r} may change its sign in this symmetry; its transform cannot be 'log'.")
-        if transform == "log" and not is_positive(draws[site]):
+        if transform == "log" and not is_positive(values):
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
-        raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
-        found[site] = _standardized(site, draws[site], raw, standardize)
+        raw = Coordinate(site, transform, np.zeros(()), np.ones(()), axes, shape)
+        found[piece] = _standardized(values, raw, standardize)
     return found
 
 
-def _by_piece(
-    transforms: Mapping[str, str] | str, bound: Symmetry, sites: Mapping[str, tuple[str, ...]]
-) -> dict[str, str]:
+def _by_piece(transforms: Mapping[str, str] | str, bound: Symmetry, stacks: Mapping[str, Stack]) -> dict[str, str]:
     if isinstance(transforms, str):
         return dict.fromkeys(bound.axes, transforms)
-    of = {piece: (piece,) for piece in bound.axes} | dict(sites)
-    known = {site for those in of.values() for site in those}
+    known = {site for stack in stacks.values() for site in stack.sites}
     if unknown := sorted(transforms.keys() - known - bound.axes.keys()):
         raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(known)}.")
     found = {}
     for piece in bound.axes:
-        told = {transforms.get(site, "auto") for site in ([piece] if piece in transforms else of[piece])}
+        told = {transforms.get(site, "auto") for site in ([piece] if piece in transforms else stacks[piece].sites)}
         if len(told) > 1:
-            raise SymmetryError(f"Sites {list(of[piece])} are one family, read alike: give them one transform.")
+            raise SymmetryError(
+                f"Sites {list(stacks[piece].sites)} are one family, read alike: give them one transform."
+            )
         found[piece] = told.pop()
     return found
 
@@ -100,10 +101,10 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
     SymmetryError
         Naming the site.
     """
-    for site, coordinate in read.items():
-        if site not in values:  # a cost of one's own may read any
-            raise SymmetryError(f"Site {site!r} is missing from {what}, which have {sorted(values)}.")
-        value = values[site]
+    for piece, coordinate in read.items():
+        if piece not in values:  # a cost of one's own may read any
+            raise SymmetryError(f"Site {piece!r} is missing from {what}, which have {sorted(values)}.")
+        site, value = coordinate.site, values[piece]
         if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
         if not all(each(value, lambda x: bool(np.isfinite(x).all()))):
@@ -131,7 +132,7 @@ def _transform(values: Any) -> str:
     return "log" if stats.boxcox_llf(0.0, sample) > stats.boxcox_llf(1.0, sample) else "identity"
 
 
-def _standardized(site: str, values: Any, raw: Coordinate, standardize: bool) -> Coordinate:
+def _standardized(values: Any, raw: Coordinate, standardize: bool) -> Coordinate:
     pooled = (0, *(1 + k for k, axis in enumerate(raw.axes) if axis.group is not None))
     signed = any(axis.signed for axis in raw.axes)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -139,7 +140,7 @@ def _standardized(site: str, values: Any, raw: Coordinate, standardize: bool) ->
         center = np.zeros(()) if signed else _mean(values, raw, pooled, lambda x: x)
     if not np.isfinite(center).all():
         raise SymmetryError(
-            f"Site {site!r} holds values up to {_largest(values, np.abs):g}, too large to add up: rescale it."
+            f"Site {raw.site!r} holds values up to {_largest(values, np.abs):g}, too large to add up: rescale it."
         )
     if standardize:
         return raw._replace(center=center, scale=_deviation(values, raw, pooled, center))
@@ -147,8 +148,8 @@ def _standardized(site: str, values: Any, raw: Coordinate, standardize: bool) ->
     limit = _FAR_SINGLE if values.dtype == np.float32 else _FAR
     if size and not 1 / limit < size < limit:
         raise SymmetryError(
-            f"Site {site!r} holds values that differ by up to {size:.1g}, too far from one to be squared: rescale it, "
-            "or use standardize=True."
+            f"Site {raw.site!r} holds values that differ by up to {size:.1g}, too far from one to be squared: "
+            "rescale it, or use standardize=True."
         )
     return raw._replace(center=center)
 

@@ -36,6 +36,7 @@ from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces.coordinates import coordinates
 
 _DATA: Name = "", "labels"
@@ -78,7 +79,7 @@ class EuclideanCost:
         """Gaussians of unit variance."""
         draws = _points(source, "EuclideanCost")
         if read is None:
-            read = coordinates(draws, symmetry, self.transforms, standardize=self.standardize, sites=source.sites)
+            read = coordinates(draws, symmetry, self.transforms, standardize=self.standardize, view=source.view)
 
         def statistics(items: Items) -> Statistics:
             return {(s, "first"): c(draws[s][items]).astype(dtypes[s], copy=False) for s, c in read.items()}
@@ -142,7 +143,7 @@ class GaussianCost:
         """Gaussians of free means and variances."""
         draws = _points(source, "GaussianCost")
         if read is None:
-            read = coordinates(draws, symmetry, self.transforms, standardize=True, sites=source.sites)
+            read = coordinates(draws, symmetry, self.transforms, standardize=True, view=source.view)
 
         def coordinates_of(items: Items) -> dict[str, np.ndarray]:
             return {site: c(draws[site][items]) for site, c in read.items()}
@@ -213,7 +214,7 @@ class StephensCost:
 
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Categorical distributions, one for each datum."""
-        name = _group(self.group, symmetry, "StephensCost")
+        name = _group(self.group, symmetry, source, "StephensCost")
         p = _per_draw(self.probabilities, source, "StephensCost", (symmetry.groups[name].size or 0,))
         if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(-1) - 1.0).max(initial=0.0) > 1e-3:
             raise SymmetryError("StephensCost expects probabilities that are not negative and sum to one over labels.")
@@ -266,7 +267,7 @@ class AllocationCost:
 
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Degenerate categorical distributions: the most frequent allocation of every datum."""
-        name = _group(self.group, symmetry, "AllocationCost")
+        name = _group(self.group, symmetry, source, "AllocationCost")
         size, z = symmetry.groups[name].size or 0, _per_draw(self.allocations, source, "AllocationCost", ())
         if not np.issubdtype(z.dtype, np.integer) or z.min(initial=0) < 0 or z.max(initial=0) >= size:
             from_one = z.dtype.kind in "iuf" and z.size and z.min() >= 1 and z.max() == size
@@ -358,11 +359,9 @@ def _of_data(
     return Family(statistics, axes, natural, point, carrier, num_draws, in_nats)
 
 
-def _group(name: str | None, bound: Symmetry, cost: str) -> str:
-    if name is None and len(bound.groups) == 1:
-        name = next(iter(bound.groups))
-    if name not in bound.groups:
-        raise SymmetryError(f"{cost}(group={name!r}): name one of the symmetry's groups {list(bound.groups)}.")
+def _group(given: str | None, bound: Symmetry, source: Side, cost: str) -> str:
+    owners = {name: name for name in bound.groups} if source.view is None else source.view.owners
+    name = one_part(given, owners, f"{cost}(group={given!r})")
     if bound.groups[name].signed:
         raise SymmetryError(f"{cost}: group {name!r} is signed, and labels of data carry no sign.")
     return name

@@ -183,7 +183,7 @@ def _warn_of_unmoved_variables(unmoved: Mapping[str, xr.DataArray], shared: _Sha
                 f"{what} has dimension {labelled[0]!r}, which group {shared.dims[labelled[0]]!r} permutes, and keeps "
                 f"its values, which are of the old labels. Compute it again from the relabelled draws,{relabel}."
             )
-        elif of_draws and (found := _as_labels(array, shared.labelled)):
+        elif of_draws and (found := _as_labels(array, shared.labelled.values())):
             warn(
                 f"{what} holds {found}, as labels would, and keeps them. If it holds labels, {relabel} labels=; if it "
                 "counts something else, leave it."
@@ -223,21 +223,21 @@ class _Shared(NamedTuple):
     Attributes
     ----------
     sizes
-        Size -> group.
+        Group -> size, where it has several labels.
     labelled
-        The same for groups without signs, whose labels can be values.
+        The same of groups without signs, whose labels can be values.
     dims
         Name of a dimension -> the group that stands on it.
     """
 
-    sizes: dict[int, str]
-    labelled: dict[int, str]
+    sizes: dict[str, int]
+    labelled: dict[str, int]
     dims: dict[str, str]
 
     @staticmethod
     def of(trace: Trace, bound: Symmetry) -> _Shared:
-        sizes = {group.size or 0: name for name, group in bound.groups.items() if group.size != 1}
-        labelled = {size: name for size, name in sizes.items() if not bound.groups[name].signed}
+        sizes = {name: group.size or 0 for name, group in bound.groups.items() if group.size != 1}
+        labelled = {name: size for name, size in sizes.items() if not bound.groups[name].signed}
         return _Shared(sizes, labelled, groups_on(trace.dims, bound.axes))
 
     def suspicion_of(self, trace: Trace, site: str) -> str:
@@ -250,13 +250,13 @@ class _Shared(NamedTuple):
         # a dimension that nobody named is told by its size alone
         unnamed = [not d or d.startswith(f"{site}_dim_") for d in dims]
         entries = [
-            self.dims.get(dim) or (self.sizes.get(size) if plain else None)
+            self.dims.get(dim) or (plain and " or ".join(name for name, n in self.sizes.items() if n == size)) or None
             for dim, size, plain in zip(dims, event, unnamed, strict=True)
         ]
         named = [dim for dim in dims if dim in self.dims]
-        if not named and (labels := _as_labels(values, self.labelled)):
-            group = repr(next(iter(self.labelled.values()))) if len(self.labelled) == 1 else "group"
-            counted_from_one = f"to {max(self.labelled)}" in labels
+        if not named and (labels := _as_labels(values, self.labelled.values())):
+            group = repr(next(iter(self.labelled))) if len(self.labelled) == 1 else "group"
+            counted_from_one = f"to {max(self.labelled.values())}" in labels
             return (
                 f"holds {labels}, as labels would, and keeps its labels. If it holds labels, pass labels={{{site!r}: "
                 f"{group}}}{' after subtracting one from it' * counted_from_one}; if it counts something else, "

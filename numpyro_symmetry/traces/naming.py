@@ -20,7 +20,7 @@ from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import Seen
-from numpyro_symmetry.traces.rebased import Frame, Rebased
+from numpyro_symmetry.traces.rebased import Rebased
 from numpyro_symmetry.traces.relabel import Relabelling, relabel
 
 REFERENCES = ("mean", "medoid", "first", "map")
@@ -82,18 +82,20 @@ def _likeliest(log_density: np.ndarray | None) -> int:
     return int(np.argmax(np.where(np.isfinite(log_density), log_density, -np.inf)))
 
 
-def refuse_another_frame(frame: Frame, seen: Seen) -> None:
+def refuse_another_frame(reference: Rebased, seen: Seen) -> None:
     """Refuse a reference that was relabelled in other statistics than these draws have."""
+    frame = reference.frame
     if frame.read and set(frame.read) != set(seen.draws.loc):
         raise SymmetryError(
-            f"The reference was relabelled by its sites {sorted(frame.read)}; the symmetry of these draws has "
-            f"{sorted(seen.draws.loc)}. Use one symmetry for both."
+            f"The reference was relabelled by {reference.view.whole}\nand these draws are, by {seen.view.whole}\n"
+            "Use one symmetry for both."
         )
     refuse_other_coordinates(frame.read, seen.draws.loc, "the draws")
     points = frame.point[0], seen.family.point(0)[0]
     given, own = ({name: eta.shape for name, eta in natural.items()} for natural in points)
-    if given != own:
-        raise SymmetryError(f"The reference was relabelled in statistics of shape {given}; got {own}.")
+    if differing := [name for name in given | own if given.get(name) != own.get(name)]:
+        shapes = ([of.get(name) for name in differing] for of in (given, own))
+        raise SymmetryError("The reference was relabelled in statistics of shapes {}; got {}.".format(*shapes))
 
 
 def names_by(reference: Any, order_by: str | None, seen: Seen) -> Callable[[Relabelling], State]:
@@ -159,7 +161,7 @@ def _pieces_to_order(site: str, seen: Seen) -> dict[str, str]:
             "order."
         )
     pieces: dict[str, str] = {}
-    for piece in [name for name in seen.draws.loc if site in seen.view.stack_of(name).sites] or [site]:
+    for piece in [name for name in seen.draws.loc if site in seen.view.stacks[name].sites] or [site]:
         axes = seen.plain.opened(piece) if piece in seen.draws.loc else ()
         groups = [axis.group for axis in axes if axis.group is not None]
         if len(groups) != 1 or groups[0] in pieces or any(axis.signed for axis in axes):

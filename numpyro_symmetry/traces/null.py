@@ -334,7 +334,7 @@ def _by_site(shares: _Shares, view: PlainView) -> dict[str, float]:
     """Site -> share of the variance of its pieces that lies between slots."""
     parts: dict[str, list[tuple[float, float]]] = {}
     for piece, part in shares.items():
-        for site in view.stack_of(piece).sites:
+        for site in view.stacks[piece].sites:
             parts.setdefault(site, []).append(part)
     return {site: _share(of_pieces) for site, of_pieces in parts.items()}
 

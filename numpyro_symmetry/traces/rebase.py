@@ -277,7 +277,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost = chosen_cost(options.cost, plain, pieces, frame)
-    source = Side(pieces, leading=trace.leading, sites=view.sites)
+    source = Side(pieces, leading=trace.leading, view=view)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = Seen(cost, family, view, source)
 
@@ -288,7 +288,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         found, index = _searched(trace, seen, options, effort, rng)
         found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:
-        refuse_another_frame(frame, seen)
+        refuse_another_frame(options.reference, seen)
         named, along = (trace_of(options.reference), trace), groups_on(trace.dims, bound.axes)
         refuse_other_names(*named, list(bound.axes), ("the reference", "the draws"), along=along)
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None

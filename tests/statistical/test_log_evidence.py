@@ -729,6 +729,9 @@ def test_options_that_do_not_fit(options, words):
             {"model": lambda position: -(position["loc"] ** 2), "model_args": ()},
             "a log density of given values is passed with one of them",
         ),
+        ({"model": max, "model_args": ()}, r"max\(\.\.\.\) does not fit its arguments: max expected"),
+        ({"model": NO_SYMMETRY}, r"model must be a NumPyro model.*\(Symmetry\)"),
+        ({"model_kwargs": NO_SYMMETRY}, r"got .*\(Symmetry\)\. .* by its own name, such as symmetry="),
         ({"data": AutoNormal(normal)}, r"with its parameters, \(guide, params\); got AutoNormal alone"),
         ({"data": (AutoNormal(normal), None)}, "mapping from names to values"),
     ],
@@ -741,6 +744,15 @@ def test_arguments_of_the_wrong_type(options, words):
 def test_a_log_density_without_sites_is_no_model():
     with pytest.raises(SymmetryError, match=r"(?s)samples no latent sites.*numpyro\.factor"):
         log_evidence({"loc": DRAWS}, lambda position: -(position["loc"] ** 2).sum(), ({"loc": DRAWS},))
+
+
+def test_a_log_density_that_branches_on_values_is_told_so():
+    def density(position):
+        return -(position["loc"] ** 2) if position["loc"] > 0 else -2.0 * position["loc"] ** 2
+
+    said = r"test_log_evidence.py:\d+, `return.*branches on a value of its parameters"
+    with pytest.raises(SymmetryError, match=said):
+        log_evidence({"loc": DRAWS}, density, ({"loc": jnp.zeros(())},), argnum=0)
 
 
 def test_it_does_not_run_under_jit():

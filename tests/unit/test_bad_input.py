@@ -79,6 +79,9 @@ PLATED = np.ones((4, 3)), np.ones(4)
 ROWLESS = np.ones((0, 3)), np.ones(0)
 
 
+LISTED = {"init_loc_fn": init_to_value(values={"loc": [-1.0, 0.0, 1.0]})}
+
+
 def starting(site, *shape):
     return {"init_loc_fn": init_to_value(values={site: jnp.ones(shape)})}
 
@@ -2485,6 +2488,18 @@ STARTS = [
         lambda w: handlers.seed(ns.AutoConditional(AutoNormal(plated, **starting("scale", 2))), KEY)(*PLATED),
         ns.SymmetryError,
         ("'scale'", "(2,)", "expected ()"),
+    ),
+    Bad(
+        "a list",
+        lambda w: ns.AutoSymmetrized(AutoNormal(shifted, **LISTED), w.symmetry).setup(KEY, w.y, 0.0, KEY),
+        ns.SymmetryError,
+        ("'loc' starts at a list, which is no array", "expected (3,)"),
+    ),
+    Bad(
+        "a list, chains",
+        lambda w: ns.run_blackjax(KEY, mixture, (w.y,), init_strategy=LISTED["init_loc_fn"]),
+        ns.SymmetryError,
+        ("'loc' starts at a list, which is no array", "expected (3,)"),
     ),
     Bad(
         "chains",

@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 from jax.nn import relu
 
-from numpyro_symmetry import find_symmetry
+from numpyro_symmetry import Concat, Split, Symmetry, Unsigned, find_symmetry
 from numpyro_symmetry.discovery.proof import cells
 from tests.gallery.parts import X, Y, normal, observe
 
@@ -140,3 +140,17 @@ def test_nothing_is_proved_that_one_exchange_refutes(monkeypatch):
     monkeypatch.setattr(cells, "prove", lambda *args, **options: tried.append(args))
     assert find_symmetry(model, (Y,)).groups
     assert not tried
+
+
+def test_a_group_is_renamed_in_every_kind_of_entry():
+    own = {"w": "k", "s": Unsigned("k"), "f": Split((4, 2), ("k", None)), "j": Concat((4, 3), (None, Unsigned("k")))}
+    symmetry = Symmetry({site: (None, entry) for site, entry in own.items()}, kinds={"k": "signed"})
+    fibre = cells.Fibre("k", None, 3, dict.fromkeys(own, (0, [1])), (0, 1))
+    whole, unit = "w[-2]", "w[-2]/k"
+    assert dict(fibre.of(symmetry).axes) == {
+        "w": (whole, unit),
+        "s": (whole, Unsigned(unit)),
+        "f": (whole, Split((4, 2), (unit, None))),
+        "j": (whole, Concat((4, 3), (None, Unsigned(unit)))),
+    }
+    assert dict(fibre.of(symmetry).kinds) == {whole: "fixed", unit: "signed"}

@@ -15,6 +15,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, SymmetryWarning
+from numpyro_symmetry.guides.inputs import with_inputs
 
 X = jnp.linspace(-1.0, 1.0, 20)[:, None]
 Y = jnp.sin(3.0 * X)
@@ -129,3 +130,10 @@ def test_inducing_inputs_do_not_lie_in_a_table():
         guide = AutoConditional(AutoNormal(flat), inducing=inducing)
         with pytest.raises(SymmetryError, match=r"Argument 'x' is a DataFrame.*x\.to_numpy\(\)"):
             SVI(flat, guide, optax.sgd(0.0), Trace_ELBO()).init(KEY, table, Y[:, 0])
+
+
+def test_a_guide_that_reads_the_model_is_called_as_the_model_is():
+    args, kwargs = with_inputs(network, (X, Y), {"weight": 2.0}, {"x": X[:3]}, ("y",))
+    assert [len(args[0]), args[1], kwargs["weight"]] == [3, None, 2.0]
+    with pytest.raises(TypeError, match=r"as the model is, which takes \(x, y, .*\): missing .* 'x'. Pass its arg"):
+        with_inputs(network, (), {}, {}, ())

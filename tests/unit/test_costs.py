@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numpyro_symmetry import DiagonalGaussian, EuclideanCost, GaussianCost, Symmetry, SymmetryError, match, rebase
+from numpyro_symmetry import (
+    AllocationCost,
+    DiagonalGaussian,
+    EuclideanCost,
+    GaussianCost,
+    StephensCost,
+    Symmetry,
+    SymmetryError,
+    match,
+    rebase,
+)
 from numpyro_symmetry.assignment.family import squares
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.costs import COSTS
@@ -170,3 +180,59 @@ def test_sites_of_one_family_are_read_alike():
     draws = {site: np.ones(60) + k for k, site in enumerate(symmetry.axes)}
     with pytest.raises(SymmetryError, match=r"\['scale_1', 'scale_2'\] are one family, read alike"):
         rebase(draws, symmetry, cost=GaussianCost({"scale_1": "log"}))
+
+
+@pytest.mark.parametrize("kind", ["orbits", "cells"])
+def test_sites_are_named_and_not_the_parts_that_they_are_cut_into(kind):
+    symmetry, shape = CUT[kind]
+    rng = np.random.default_rng(0)
+    draws = {site: np.exp(rng.standard_normal((60, *shape))) for site in symmetry.axes}
+    negative = draws | {"loc": -draws["loc"]}
+    logs, lengths = GaussianCost("log"), EuclideanCost(standardize=False)
+    found = rebase(draws, symmetry, cost=logs, null=False)
+    of_loc = r"^Site 'loc'(?! *#)"
+    with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
+        rebase(negative, symmetry, cost=logs)
+    with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
+        found.score(negative, logs)
+    with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
+        match(*({site: x[k] for site, x in negative.items()} for k in (0, 1)), symmetry, cost=logs)
+    with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that differ by up to"):
+        rebase(draws | {"loc": 1e200 * draws["loc"]}, symmetry, cost=lengths)
+    with pytest.raises(SymmetryError, match=rf"{of_loc} holds values up to .*, too large to add up"):
+        rebase(draws | {"loc": np.full_like(draws["loc"], 1.7e308)}, symmetry, cost=lengths)
+    with pytest.raises(SymmetryError, match=rf"{of_loc} of the draws is not positive"):
+        rebase(negative, symmetry, reference=found)
+    with pytest.raises(SymmetryError, match=rf"{of_loc} of the reference is not positive"):
+        rebase(draws, symmetry, cost=logs, reference={site: x[0] for site, x in negative.items()})
+    with pytest.raises(
+        SymmetryError, match=r"(?s)^(?!.*#).* relabelled by .* scale: .*, by .* loc: .*Use one symmetry"
+    ):
+        rebase(draws, symmetry.restrict(sites=["loc"]), reference=found)
+
+
+def test_stored_sites_may_have_any_name():
+    symmetry = Symmetry({"loc#a": ("k",)}, orbits={"k": (0, 0, 0, 1)})
+    draws = {"loc#a": np.random.default_rng(0).standard_normal((60, 4))}
+    stored = xr.Dataset({"loc#a": (("draw", "k"), draws["loc#a"])}).chunk()
+    expected, found = (rebase(some, symmetry, null=False).elements["k"] for some in (draws, stored))
+    np.testing.assert_array_equal(np.reshape(found, expected.shape), expected)
+
+
+@pytest.mark.parametrize("cost", [StephensCost, AllocationCost])
+def test_the_data_of_a_group_go_by_its_own_name_where_it_acts_on_a_part_of_its_sites(cost):
+    symmetry, _ = CUT["orbits"]
+    draws = {site: np.exp(np.random.default_rng(0).standard_normal((60, 4))) for site in symmetry.axes}
+    data = np.random.default_rng(1).integers(0, 3, (60, 5))
+    data = np.eye(3)[data] if cost is StephensCost else data
+    options = (None, "k", "k:0")
+    elements = [
+        np.asarray(rebase(draws, symmetry, cost=cost(data, name), null=False).elements["k"]) for name in options
+    ]
+    for other in elements[1:]:
+        np.testing.assert_array_equal(other, elements[0])
+    assert np.ptp(elements[0], axis=0).any()
+    symmetry, shape = CUT["cells"]
+    draws = {site: np.ones((60, *shape)) for site in symmetry.axes}
+    with pytest.raises(SymmetryError, match=r"\(group='s/k'\): name one of .* groups \['s.k\[0\]', 's.k\[1\]'\]"):
+        rebase(draws, symmetry, cost=cost(data, "s/k"))

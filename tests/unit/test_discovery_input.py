@@ -164,6 +164,13 @@ BAD = {
     ),
     "a branch": (branching, [(Y,)], {}, SymmetryError, r"test_discovery_input.py:\d+, `scale = 1.0.*jnp.where"),
     "a branch inside": (branching_inside, [(Y,)], {}, SymmetryError, r"`return 1.0 if first > 0 else 3.0`"),
+    "too few for a callable of C": (
+        max,
+        [],
+        {},
+        TypeError,
+        r"max\(\.\.\.\).*got 0. It got 0 from model_args.*argnum=0",
+    ),
     "too few for a handled model": (numpyro.handlers.block(mixture), [], {}, TypeError, r"mixture\(y\).*'y'"),
     "a name that is none": (lambda p: 0.0, [({"a b": jnp.zeros(3)},)], {}, SymmetryError, r'    x = .*"x".*\(3,\)'),
     "NumPy": (leaving_jax, [(Y,)], {}, SymmetryError, r"test_discovery_input.py:\d+, .*np.asarray\(loc\).*jnp for np"),

@@ -335,6 +335,11 @@ def test_values_whose_squares_are_no_numbers_are_refused(size):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
+        (
+            lambda t, s: match(ONE, t, s),
+            TypeError,
+            r"got dict.*behind what it acts on: match\(target, source",
+        ),
         (lambda t, s: match(t, s, ONE, cost=ActivationCost), ValueError, "cost must be one of"),
         (lambda t, s: match(t, s, ONE, cost=["kl"]), ValueError, "cost must be one of"),
         (

@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from numpyro_symmetry import (
     Symmetry,
     SymmetryError,
+    SymmetryWarning,
     check_symmetry,
     find_activations,
     find_scaling,
@@ -18,6 +20,9 @@ from numpyro_symmetry import (
     log_evidence,
 )
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.proof.diagnose import words
+from numpyro_symmetry.discovery.proof.prove import Outcome
+from numpyro_symmetry.discovery.telling import reason_of
 
 RNG = np.random.default_rng(0)
 W, V, X = (RNG.normal(size=shape).astype(np.float32) for shape in ((2, 3), (3, 1), (4, 2)))
@@ -105,6 +110,28 @@ def test_what_shows_nothing_is_told_of_a_function():
     reason = check_symmetry(lambda p: 0.0 * p["w"].sum(), Symmetry({"w": (None, "unit")}), (PARAMS,), argnum=0).reason
     assert "does the function use these arrays?" in reason
     assert not OF_MODELS.findall(reason)
+
+
+@pytest.mark.parametrize(
+    ("is_function", "reads", "remedy"),
+    [(True, "nothing", "smaller weights"), (False, "nothing but their own prior", "weights with a narrower prior")],
+)
+def test_what_rounding_decides_is_told_of_either(is_function, reads, remedy):
+    proof = SimpleNamespace(outcome=Outcome.ROUNDS, label="unit", frozen=SimpleNamespace(is_function=is_function))
+    said = words(proof)
+    assert f"where rounding does not decide, {reads} depends on the " in said
+    assert said.endswith(f"try fewer of them, or {remedy}.")
+    assert bool(OF_MODELS.search(said)) != is_function
+    assert reason_of(proof) == "inconclusive: nothing depends on it where rounding does not decide"
+
+
+def test_what_data_without_rows_or_with_infinities_do_is_told():
+    with pytest.warns(SymmetryWarning, match="zero, all alike, or without rows"):
+        assert not find_symmetry(network, (PARAMS, X[:0]), argnum=0).groups
+    assert "without rows" in check_symmetry(network, UNITS, (PARAMS, X[:0]), argnum=0).reason
+    positive, infinite = {name: np.abs(x) for name, x in PARAMS.items()}, np.full_like(X, np.inf)
+    with pytest.warns(SymmetryWarning, match="outputs are not finite .*look for infinities in its data"):
+        assert not find_symmetry(network, (positive, infinite), argnum=0).groups
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from numpyro_symmetry import (
     find_symmetry,
     rebase,
 )
+from numpyro_symmetry.discovery.proof.exchange import Exchange, Suspects, _out_of_reach
 from numpyro_symmetry.symmetry import Member
 
 RNG = np.random.default_rng(0)
@@ -345,6 +346,16 @@ def test_the_rewriting_has_the_group(model, sites):
     found = find_symmetry(model, (Y,))
     assert set(found.axes) == sites
     assert not found.out_of_reach
+
+
+def test_reflections_are_told_with_what_to_write_for_each():
+    exchange = Exchange(0, 1, (), (("w", 0),), (("p", 1.0), ("q", 1.0), ("l", 0.0)))
+    told = _out_of_reach(exchange, (0, 1), Suspects((), {}, {"w": (2,)}, {"p": "dist.Dirichlet(2)", "q": ""}, (), {}))
+    assert told.sites == ("w", "p", "q", "l")
+    assert "the entries 0 and 1 of 'w' on axis -1, together with l and -l; p and 1 - p; q and 1 - q" in str(told)
+    assert "two log weights, of which 'l' is the difference, in place of it" in str(told)
+    assert "a site 'p' ~ dist.Dirichlet(2), in place of (p, 1 - p)" in str(told)
+    assert "a site 'q' ~ a prior on two weights that sum to one" in str(told)
 
 
 def test_what_is_told_is_true_by_the_density_of_numpyro():

@@ -129,6 +129,8 @@ def test_parts_of_sites_that_have_labels_of_their_own_are_plotted():
     out = rebase(values, of_cells, null=False)
     _, after = plot_relabelling(values, out, "scale#1")
     np.testing.assert_array_equal([line.get_ydata() for line in after.lines], out.data["scale"][:, 1].T)
+    with pytest.raises(SymmetryError, match=r"group='s/k': name one of .* \['s.k\[0\]', 's.k\[1\]'\]"):
+        plot_transpositions(out, "s/k")
     with pytest.raises(SymmetryError, match=r"\['loc'\] are none of .* parts \['loc#0', 'loc#1', 'scale#0'"):
         plot_relabelling(values, out, "loc")
     # of exchangeable components and one apart, the first have slots
@@ -136,6 +138,8 @@ def test_parts_of_sites_that_have_labels_of_their_own_are_plotted():
     out = rebase(values, orbits, null=False)
     _, after = plot_relabelling(values, out, "loc")
     assert (after.get_xlabel(), len(after.lines)) == ("loc, value 0", 3)
+    drawn = [plot_transpositions(out, name).lines[0].get_ydata() for name in ("k", "k:0")]
+    np.testing.assert_array_equal(*drawn)
     np.testing.assert_array_equal([line.get_xdata() for line in after.lines], out.data["loc"][:, 0, :3].T)
 
 

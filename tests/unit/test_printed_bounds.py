@@ -1,10 +1,15 @@
 """What bounds say of themselves: whether their importance weights are to be trusted."""
 
+from contextlib import nullcontext
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_symmetry import SymmetryWarning
 from numpyro_symmetry.evidence import LogEvidence
+from numpyro_symmetry.evidence.bridge import Estimate
+from numpyro_symmetry.evidence.doubts import warn_if_unreliable
 from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
 
@@ -52,3 +57,15 @@ def test_an_evidence_by_few_weights_says_whose_error_is_not_to_be_trusted(number
     found = LogEvidence(-3.0, 0.1, -3.1, 0.1, -2.9, 0.1, 0.0, 0.0, number, shape, method)
     assert str(found).endswith(f"do not trust {whose}") == is_doubtful
     assert "trust" not in str(found._replace(method="laplace"))
+
+
+@pytest.mark.parametrize(
+    ("number", "num_draws", "shape", "is_doubtful"),
+    [(300.0, 2000, 0.6, True), (500.0, 2000, 0.6, False), (300.0, 2000, 0.4, False), (90.0, 2000, 0.1, True)],
+)
+def test_a_printed_evidence_doubts_what_is_warned_of(number, num_draws, shape, is_doubtful):
+    found = LogEvidence(-3.0, 0.1, -3.1, 0.1, -2.9, 0.1, 0.0, 0.0, number, shape, "importance", num_draws)
+    assert ("do not trust the error" in str(found)) == is_doubtful
+    with pytest.warns(SymmetryWarning, match="not reliable") if is_doubtful else nullcontext():
+        warn_if_unreliable(Estimate(-3.0, 0.1, np.inf, number), "importance", num_draws, shape)
+    assert "trust" not in str(found._replace(method="bridge"))

@@ -390,6 +390,18 @@ def test_labels_nobody_speaks_of_are_warned_of():
         rebase(posterior, traces.MIXTURE, null=False)
 
 
+def test_of_two_groups_of_one_size_both_are_named():
+    draws = {site: np.random.default_rng(k).normal(size=(30, 3)) for k, site in enumerate("ab")}
+    symmetry = Symmetry({"a": ("first",), "b": ("last",)}, kinds={"last": "signed"})
+    with pytest.warns(SymmetryWarning, match="entry for each 'first or last', relabel it too: axes={'extra': "):
+        rebase(draws | {"extra": np.zeros((30, 3))}, symmetry, null=False)
+    z = np.random.default_rng(2).integers(0, 3, (30, 9))
+    with pytest.warns(SymmetryWarning, match="'z' holds integers from 0 to 2.*labels={'z': 'first'}"):
+        rebase(draws | {"z": z}, symmetry, null=False)
+    with pytest.warns(SymmetryWarning, match="'z' holds integers from 0 to 2.*labels={'z': group}"):
+        rebase(draws | {"z": z}, Symmetry({"a": ("first",), "b": ("last",)}), null=False)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_types_are_kept(dtype):
     values, _ = traces.mixture(dtype=dtype)

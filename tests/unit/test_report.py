@@ -436,6 +436,12 @@ def test_what_is_constant_up_to_single_precision_is_no_invariant(held_in):
     assert "Σ w" not in invariants(symmetry, {"w": 1.1 * np.float64(w), "both": both.astype(held_in)})
 
 
+def test_what_single_precision_cannot_hold_has_the_same_invariants():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    near, far = (invariants(Symmetry({"x": ("k",)}).bind({"x": x[0]}), {"x": size * x}) for size in (1.0, 1e60))
+    np.testing.assert_allclose(far["Σ x"], near["Σ x"])
+
+
 # ---- what is given ----------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def words(proof: Proof) -> str:
             flat = sorted(proof.frozen.sites.improper & set(proof.action.sites[proof.label]))
             return (
                 f"no wrong action on group {proof.label!r} changes the {of.result} either, so invariance shows "
-                f"nothing; does the {of.whole} use these {of.array}s?"
+                f"nothing; does the {of.whole} use these {of.array}s? Data without rows show nothing."
             ) + (f" The prior of {flat} is improper, and so is its posterior if nothing reads it." if flat else "")
         case Outcome.PRIOR_ALONE:
             return (

@@ -180,8 +180,8 @@ def _message(model: FrozenModel, bad: Values) -> str:
     own = _not_finite(model.at({name: np.asarray(model.sites.settings[name]) for name in model.sizes}).log_probs)
     where = "at its parameters as they are" if own else "when its parameters are moved by about half of their size"
     return (
-        f"The function's outputs are not finite {where} ({_first_of(own or bad)}): look for values that have to stay "
-        "within bounds, or return finite outputs."
+        f"The function's outputs are not finite {where} ({_first_of(own or bad)}): look for infinities in its data, "
+        "for values that have to stay within bounds, or return finite outputs."
     )
 
 
