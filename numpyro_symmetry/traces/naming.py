@@ -86,9 +86,10 @@ def refuse_another_frame(reference: Rebased, seen: Seen) -> None:
     """Refuse a reference that was relabelled in other statistics than these draws have."""
     frame = reference.frame
     if frame.read and set(frame.read) != set(seen.draws.loc):
+        given, own = reference.view.whole, seen.view.whole
         raise SymmetryError(
-            f"The reference was relabelled by {reference.view.whole}\nand these draws are, by {seen.view.whole}\n"
-            "Use one symmetry for both."
+            f"The reference was relabelled by its sites {sorted(given.axes)}, under {given}\nand these draws are, by "
+            f"theirs {sorted(own.axes)}, under {own}\nUse one symmetry for both."
         )
     refuse_other_coordinates(frame.read, seen.draws.loc, "the draws")
     points = frame.point[0], seen.family.point(0)[0]
