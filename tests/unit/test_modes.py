@@ -9,6 +9,7 @@ import pytest
 from numpyro_symmetry import Symmetry, SymmetryError, rebase
 from numpyro_symmetry.diagnostics import modes
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, hills
+from numpyro_symmetry.diagnostics.modes import _thinned
 from numpyro_symmetry.traces.null import CannotTell
 
 SYMMETRY = Symmetry.mixture("loc", "weight")
@@ -124,3 +125,9 @@ def test_bad_input():
         modes(draws, SYMMETRY)
     with pytest.raises(TypeError, match="independent"):
         modes(draws, SYMMETRY, independent="yes")
+
+
+def test_of_many_independent_draws_every_so_many_are_looked_at():
+    points = np.random.default_rng(0).standard_normal((1000, 2))
+    kept, _ = _thinned(points, (1000,), independent=True)
+    assert kept.tolist() == list(range(0, 1000, 3))
