@@ -15,7 +15,7 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy.spatial.distance import cdist
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase
-from numpyro_symmetry.diagnostics import Comparisons, compare_pairs, energies, label_free, plot_comparison
+from numpyro_symmetry.diagnostics import Comparisons, compare_pairs, energies, label_free, plot_comparison, pooled
 from numpyro_symmetry.diagnostics.comparison import Drawn
 from tests.support.laws import SYMMETRIES
 
@@ -236,6 +236,18 @@ def test_a_slow_number_is_seen_through_labels(rng):
     loc = np.array([-4.0, 0.0, 4.0]) + rng.standard_normal((4, 400, 3)) + slow
     found = compare({"loc": rng.permuted(loc, axis=-1)}, switched(rng, 4, 100), LOC, num_exchanges=19)
     assert found.a.time > 15.0 > 3.0 > found.b.time
+
+
+def test_invariants_hold_what_has_no_labels_and_nothing_that_labels_change(rng):
+    loc, sigma = rng.standard_normal((2, 60, 3)) * [[[1.0]], [[2.0]]]
+    plain = LOC.bind({"loc": loc}, num_leading_dims=1)
+    found, relabelled = (
+        pooled._invariants(pooled.pooled_draws({"loc": x, "sigma": sigma[:, :1]}, plain))
+        for x in (loc, rng.permuted(loc, axis=1))
+    )
+    np.testing.assert_allclose(relabelled, found, rtol=1e-6, atol=1e-9)
+    correlations = np.corrcoef(np.hstack([found, sigma[:, :1]]).T)[-1, :-1]
+    assert correlations.max() > 0.9
 
 
 def test_standardising_is_odd_monotone_and_blind_to_labels(rng):
