@@ -138,6 +138,13 @@ def test_two_weight_network_evidence_on_a_plain_grid(noise_variance):
     assert posterior.log_evidence == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("num_components", [2, 3])
+def test_data_of_a_mixture_lie_about_the_mean_of_the_prior(num_components):
+    (data,) = testing.dirichlet_mixture(num_components, num_data=30 * num_components).model_args
+    assert abs(data.mean()) < 3.0 / np.sqrt(len(data))
+    assert data.std() > 1.9
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
