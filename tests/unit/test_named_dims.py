@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase, report
+from numpyro_symmetry.traces.inputs import _says_nothing
 from tests.support import traces
 
 DRAWS = ("chain", "draw")
@@ -239,3 +240,19 @@ def test_a_report_of_stacked_chains_says_that_it_sees_one():
     with pytest.warns(SymmetryWarning, match=r"4 chain\(s\) are stacked along 'sample'.*unstack"):
         report(out)
     report(rebase(stacked.isel(sample=stacked.chain == 2), traces.MIXTURE, null=False))
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([5, 6, 7], False),
+        ([2.0, 2.0, 2.0], False),
+        ([4], False),
+        ([1, 3, 2], True),
+        ([[0, 1]], True),
+        (["a", "b"], True),
+    ],
+)
+def test_numbers_of_entries_say_nothing_of_them(values, says):
+    array = np.array(values)
+    assert _says_nothing(xr.DataArray(array, dims=("x", "y")[: array.ndim])) != says
