@@ -283,6 +283,11 @@ def test_a_plate_around_everything_is_no_matter_to_weights():
     of_guide = log_evidence((guide, params), model_args=(y,), num_draws=200)
     assert of_guide.log_order == found.log_order
     assert of_guide.value == pytest.approx(truth, abs=1e-4)
+    # training is another matter, also of a guide that is set up
+    with pytest.raises(SymmetryError, match="Every site lies in plate 'subject'"):
+        numpyro.handlers.seed(guide, 0)(y)
+    bounds = guide.elbo_bounds(jax.random.key(0), params, y, num_particles=50, progress_bar=False)
+    assert bounds.lower == pytest.approx(truth, abs=1e-3)
 
 
 def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
