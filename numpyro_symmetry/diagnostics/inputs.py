@@ -52,13 +52,14 @@ def pair_of(raw: Any, out: Any, name: str) -> tuple[Any, Rebased]:
     TypeError
         If ``out`` is not what `rebase` returned, or the two arguments were exchanged.
     """
+    if out is None:
+        out = as_rebased(raw, f"{name}(out)")
+        return out.undo(out.data), out
     if isinstance(raw, Rebased):
-        if out is not None:
-            raise TypeError(
-                f"{name}(raw, out): the draws as given come first, then what rebase returned; got a Rebased first. "
-                f"{name}(out) alone does as well; options go by name."
-            )
-        return raw.undo(raw.data), raw
+        raise TypeError(
+            f"{name}(raw, out): the draws as given come first, then what rebase returned; got a Rebased first. "
+            f"{name}(out) alone does as well; options go by name."
+        )
     return raw, as_rebased(out, f"{name}(raw, out)")
 
 

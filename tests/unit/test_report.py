@@ -480,7 +480,7 @@ def test_what_rebase_returned_is_enough(pair):
         (lambda v, o: report({"loc": v["loc"][..., :2]}, o), SymmetryError, "'loc' of raw has shape"),
         (lambda v, o: report({"mu": v["loc"]}, o), SymmetryError, r"no sites \['loc'\]"),
         (lambda v, o: report(v, o.data), TypeError, r"out must be what rebase returned \(a Rebased.*got dict"),
-        (lambda v, o: report(v), TypeError, "out must be what rebase returned.*got NoneType"),
+        (lambda v, o: report(v), TypeError, r"^report\(out\): out must be what rebase returned.*got dict"),
         (lambda v, o: report(v, Report), TypeError, "got the class Report"),
         (lambda v, o: report(o, v), TypeError, "the draws as given come first"),
         (lambda v, o: report(v, o, num_leading_dims=1), SymmetryError, "num_leading_dims=1"),
