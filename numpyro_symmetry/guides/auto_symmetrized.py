@@ -25,6 +25,7 @@ from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
 from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, requirements
 from numpyro_symmetry.guides.bounds import ElboBounds
 from numpyro_symmetry.guides.compiled import Compiled
+from numpyro_symmetry.guides.elbo import OwnWeights, least_weight
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
@@ -198,7 +199,8 @@ class AutoSymmetrized(AutoGuide):
             return self._run(args, kwargs)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with handlers.trace() as trace, blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
+        blaming = blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs)
+        with handlers.trace() as trace, OwnWeights() as weights, blaming:
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
@@ -216,6 +218,7 @@ class AutoSymmetrized(AutoGuide):
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
         information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
+        information *= least_weight(weights, list(self.layout.symmetry.axes))
         numpyro.sample(
             f"_{self.prefix}_correction", LogFactor(-information), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
         )

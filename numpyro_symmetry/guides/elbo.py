@@ -18,6 +18,7 @@ from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
+from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, scaled_log_prob_of
@@ -189,10 +190,26 @@ def weights_of(*traces: Trace) -> tuple[Any, ...]:
     return tuple(zip((left_out(site).tobytes() for site in sites), scales, strict=True))
 
 
-def least_weight(trace: Trace, sites: list[str]) -> Any:
+class OwnWeights(Messenger):
+    """Sites of a guide with the weights that handlers within it give: those around it weigh its correction too."""
+
+    def __enter__(self) -> dict[str, dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self._sites: dict[str, dict[str, Any]] = {}
+        super().__enter__()
+        return self._sites
+
+    def process_message(self, msg: Any) -> None:
+        """Keep a site's weight as it is before handlers further out see it."""
+        if msg["type"] == "sample":
+            self._sites[msg["name"]] = {"scale": msg["scale"]}
+
+
+def least_weight(trace: Mapping[str, Any], sites: list[str]) -> Any:
     """The least weight of some sites: the weight of the information of elements that these sites tell apart."""
-    scales = [1.0 if trace[name]["scale"] is None else trace[name]["scale"] for name in sites]
-    return jnp.stack([jnp.min(jnp.asarray(scale)) for scale in scales]).min() if scales else 1.0
+    scales = [trace[name]["scale"] for name in sites]
+    if all(scale is None for scale in scales):
+        return 1.0  # a number, for which nothing is compiled
+    return jnp.stack([jnp.min(jnp.asarray(1.0 if scale is None else scale)) for scale in scales]).min()
 
 
 def _of_plates(trace: Trace, name: str) -> float:

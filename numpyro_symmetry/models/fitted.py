@@ -84,7 +84,8 @@ def refuse_wrong_parameters(
         nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])
         raise SymmetryError(
             f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}."
-            f"{nearest or ' They look like those of another guide.'} {_REMEDY}, of this guide's own fit."
+            f"{nearest or ' They look like those of another guide.'} {_REMEDY}, of this guide's own fit. "
+            "A list of guides, which hands all parameters to each, is symmetrized as a whole: AutoSymmetrized(parts)."
         )
     refuse_masked(params, "Parameter")
     given = {name: site for name, site in (own | of_model).items() if name in params}

@@ -509,6 +509,16 @@ def test_parts_of_a_list_are_not_symmetrized_twice():
         AutoSymmetrized(parts, Symmetry.mixture("loc"))
 
 
+def test_a_part_of_a_list_that_was_symmetrized_alone_says_what_to_do():
+    """NumPyro's list trains such a part, and then gives it the parameters of all parts."""
+    parts = AutoGuideList(mixture)
+    parts.append(shared())
+    with pytest.raises(
+        SymmetryError, match=r"\['other_auto_loc'\] are of neither .* a whole: AutoSymmetrized\(parts\)"
+    ):
+        parts.median(GOOD | {"other_auto_loc": NOISE})
+
+
 def test_nothing_is_warned_of_where_all_is_well():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro import handlers
 from numpyro.distributions import constraints
+from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from scipy import stats
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError, log_evidence
@@ -198,3 +200,30 @@ def test_labels_are_worth_no_more_than_the_least_of_the_sites_that_they_move():
         bounds = found.elbo_bounds(KEY, {}, Y, weight, num_particles=64)
         assert bounds.mutual_information[0] == pytest.approx(math.log(6.0), rel=1e-4)
         assert bounds.log_order == pytest.approx(math.log(6.0))
+
+
+@pytest.mark.parametrize("loss", [Trace_ELBO(), TraceMeanField_ELBO()], ids=["Trace", "MeanField"])
+@pytest.mark.parametrize("is_around", [True, False])
+def test_training_weighs_what_labels_are_worth_as_their_sites_are(loss, is_around):
+    """An annealed divergence, or a loss by row: the correction is a part of it, wherever the weight is written."""
+
+    def model(y):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    def guide(y):
+        numpyro.sample("z", dist.Normal(numpyro.param("loc", jnp.arange(3.0)), 0.5).to_event(1))
+
+    def of(weight):
+        weighed = handlers.scale(guide, scale=weight)
+        symmetrized = AutoSymmetrized(
+            guide if is_around else weighed, SYMMETRIES["with a group"], model=model, check=False
+        )
+        whole = handlers.scale(symmetrized, scale=weight) if is_around else symmetrized
+        corrected, base = (SVI(handlers.scale(model, scale=weight), q, optax.sgd(1.0), loss) for q in (whole, weighed))
+        base_loss, corrected_loss = (float(svi.evaluate(svi.init(KEY, Y), Y)) for svi in (base, corrected))
+        return base_loss - corrected_loss
+
+    assert of(1.0) > 0.1
+    # of which some is lost where losses are subtracted
+    assert of(0.01) == pytest.approx(0.01 * of(1.0), rel=1e-3)
