@@ -103,9 +103,8 @@ def find_symmetry(
     Raises
     ------
     SymmetryError
-        If the model has no latent sites (a log density, say), branches on their values, has discrete ones and funsor
-        is not installed, or its data hold NaN. If a function's argument holds no arrays, or NaN, or if it returns no
-        arrays, or others each time.
+        If the model has no latent sites (a log density, say), branches on their values, or its data hold NaN. If a
+        function's argument holds no arrays, or NaN, or if it returns no arrays, or others each time.
     TypeError
         If ``model_args`` is no tuple, holds no argument ``argnum`` or does not fit the model, an argument has a wrong
         type, or this runs under `jit`.
@@ -119,7 +118,8 @@ def find_symmetry(
         of the model allows fails the numerical check; it is left out. If the log joint is
         finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group can
         carry, as sites with signs of their own; the message says what to write instead. If the model observes nothing
-        because data were left out.
+        because data were left out. If discrete sites cannot be summed out and axes stay that may have their values
+        for labels.
 
     Examples
     --------
@@ -269,6 +269,11 @@ def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may
     say("following its axes")
     reading = walked(program, rules)[0]
     claimed = reading.symmetry()
+    discrete = {site for site, prior in program.priors.items() if prior.support.is_discrete}
+    stay = {site for axes in reading.unlabelled_axes(claimed).values() for site, _ in axes}
+    # labels are values, which no group moves, of axes that stay; switches of units move with these
+    if (labels := discrete - claimed.axes.keys()) and stay - discrete:
+        warn(f"Groups whose labels are values of {sorted(labels)} are not found. {program.not_summed}")
     # no support says which of a function's parameters are positive: their values do
     positive = program.joint.sites.constrained if question.argnum is not None and signs else frozenset()
     if_real = _even_sets(program._replace(signs=[True] * len(program.signs)), claimed) if positive else []

@@ -182,7 +182,8 @@ def test_discrete_sites_are_summed_out_or_are_values_like_others(monkeypatch):
     pytest.importorskip("funsor")
     assert find_symmetry(assignments, (Y,)).axes == {"loc": ("loc",)}
     monkeypatch.setattr(enumeration, "find_spec", lambda name: None)
-    without = find_symmetry(assignments, (Y,))
+    with pytest.warns(SymmetryWarning, match=r"labels are values of \['z'\] are not found\. .*Install funsor"):
+        without = find_symmetry(assignments, (Y,))
     assert not without.groups
     assert {f.reason for f in without.findings if f.site == "loc"} == {"indexed by a value"}
 
@@ -201,7 +202,8 @@ def test_what_numpyro_cannot_sum_out_is_said_to_be_its_own(monkeypatch):
     ):
         enumeration.enumerated_log_density(assignments, (Y,), {}, given, trace, jax.random.key(0))
     # discrete values are then values like others
-    assert not find_symmetry(assignments, (Y,)).groups
+    with pytest.warns(SymmetryWarning, match=r"labels are values of \['z'\] are not found\. NumPyro cannot sum out"):
+        assert not find_symmetry(assignments, (Y,)).groups
 
 
 def test_a_device_that_is_out_of_memory_says_so_itself(monkeypatch):
@@ -277,7 +279,19 @@ def test_labels_of_two_components_are_no_weight_of_one():
             numpyro.sample("links", dist.Bernoulli(chance[z[first], z[second]]), obs=links)
 
     # nobody sums these labels out, and 1 - z, which exchanges them, acts on no real number
-    assert not find_symmetry(blocks, (jnp.array([0, 1, 1, 0, 0, 1]),)).groups
+    with pytest.warns(SymmetryWarning, match=r"labels are values of \['z'\] are not found\. .*labels={'z': 'group'}"):
+        assert not find_symmetry(blocks, (jnp.array([0, 1, 1, 0, 0, 1]),)).groups
+
+
+def test_discrete_sites_beside_groups_that_are_found_are_passed_over(monkeypatch):
+    monkeypatch.setattr(enumeration, "find_spec", lambda name: None)
+
+    def model(y):
+        far = numpyro.sample("far", dist.Bernoulli(0.5))
+        numpyro.sample("y", dist.Normal(jnp.abs(normal("loc", 3)).sum(), 1.0 + far), obs=y)
+
+    # a warning would be an error: no axis stays whose labels could be values
+    assert set(find_symmetry(model, (jnp.array(1.0),), signs=False).groups) == {"loc"}
 
 
 def test_a_model_may_look_at_its_data():

@@ -57,6 +57,8 @@ class Program(NamedTuple):
         Whether each site may hold any real number, or lies between two bounds, so that a value of it can be negated.
     supports
         Programs of the same arguments: whether values lie in their supports, where any lie between two bounds.
+    not_summed
+        Why discrete sites are not summed out, if they are not.
     """
 
     jaxpr: Any
@@ -70,6 +72,7 @@ class Program(NamedTuple):
     priors: dict[str, Any]
     signs: list[bool]
     supports: list[Any]
+    not_summed: str = ""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -81,12 +84,13 @@ def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any],
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
     warn_without_data(model, args, kwargs, trace)
-    if discrete := discrete_of(trace):
-        try:
-            return _read(model, args, kwargs, rng_key, trace, discrete)
-        except SymmetryError:
-            pass  # no funsor, or more than it can do: discrete values are then latent values like others
-    return _read(model, args, kwargs, rng_key, trace, [])
+    try:
+        return _read(model, args, kwargs, rng_key, trace, discrete_of(trace))
+    except SymmetryError as error:
+        if not discrete_of(trace):
+            raise
+        # no funsor, or more than it can do: discrete values are then latent values like others
+        return _read(model, args, kwargs, rng_key, trace, [])._replace(not_summed=str(error))
 
 
 def _read(
