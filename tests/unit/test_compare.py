@@ -229,6 +229,9 @@ def test_blocks_hold_equally_many_effective_draws():
     assert energies.block_length([None, None], [(100,), (90,)]) == 1.0
     assert energies.block_length([10.0, None], [(100,), (90,)]) == 4.0
     assert energies.block_length([10.0, 50.0], [(100, 100), (100, 90)]) == pytest.approx(1.8)
+    # chains half as long as the longest count, shorter ones do not; half of an effective draw is the least
+    assert energies.block_length([20.0], [(100, 50, 49)]) == 2.5
+    assert energies.block_length([1000.0], [(100,)]) == 0.5
 
 
 def test_a_slow_number_is_seen_through_labels(rng):
