@@ -31,6 +31,7 @@ from numpyro_symmetry import (
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import SignedPermutation
 from numpyro_symmetry.traces.inputs import _as_labels
+from numpyro_symmetry.traces.naming import index_of
 from tests.support import networks, traces
 from tests.support.tables import every_relabelling_cost
 
@@ -276,6 +277,28 @@ def test_labels_however_they_are_stored_are_warned_of(change, words):
     z = change(np.random.default_rng(0).integers(0, 3, (4, 30, 9)))
     with pytest.warns(SymmetryWarning, match=f"'z' holds {words}"):
         rebase(values | {"z": z}, traces.MIXTURE, null=False)
+
+
+LOG_DENSITY = np.array([np.nan, -3.0, np.inf, -1.0, -np.inf, -2.0])
+
+
+@pytest.mark.parametrize(
+    ("reference", "index"),
+    [
+        *[("first", 0), ("map", 3), ("mean", None), ("medoid", None), ({"loc": np.zeros(3)}, None)],
+        # a draw of two chains of three, counted through or by chain
+        *[(0, 0), (5, 5), (np.int64(4), 4), ((1, 0), 3), ((0, 2), 2), ((1,), 1)],
+        *((value, SymmetryError) for value in (6, -1, (2, 0), (0, 3), (0, -1), (0, 0, 0))),
+        *((value, ValueError) for value in ("best", True, 1.0, (), None, (1, True))),
+    ],
+)
+def test_a_reference_is_a_draw_by_its_number_or_its_chain(reference, index):
+    if isinstance(index, type):
+        words = "is no draw of a trace of shape" if index is SymmetryError else "reference must be one of"
+        with pytest.raises(index, match=words):
+            index_of(reference, (2, 3), LOG_DENSITY)
+    else:
+        assert index_of(reference, (2, 3), LOG_DENSITY) == index
 
 
 TWO, THREE = {2}, {3}
