@@ -171,7 +171,7 @@ SEEN = "modes up to labels, seen in 400 nearly independent draws; 90% of random 
         ),
         # a share of fewer than two effective draws to a chain, 8 of all, and one of none
         *(
-            (summary(errors=np.full(2, error), num_passages=9), ["2 modes", *["  mode"] * 2, words])
+            (summary(errors=np.array([0.02, error]), num_passages=9), ["2 modes", *["  mode"] * 2, words])
             for error, words in [
                 (0.176, "Chains pass from mode to mode 9 times."),
                 (0.178, "Chains pass from mode to mode 9 times: too seldom for shares to say more than where chains"),
