@@ -193,7 +193,8 @@ MERGE = matching.Merge(
     converged=True,
     cross_terms=matching.CrossTerms(0.25, 0.012, False),
 )
-IN_ORDER, ALONE = np.tile(np.arange(40), (3, 1)), np.array([[1, 0, 2]])
+# one cycle of thirty-two of forty, four standard errors nearer to the first labels than random ones are
+NEARER, ALONE = np.stack([np.arange(40), *[np.r_[np.roll(np.arange(32), 1), 32:40]] * 2]), np.array([[1, 0, 2]])
 SOFT = diagnostics.SoftLabels(
     probabilities=dict.fromkeys("ab", np.zeros((5, 3, 3))),
     num_distinct={"a": 2.04, "b": 1.96},
@@ -206,7 +207,7 @@ NULL = traces.Null(
     explained=0.9,
     explained_null=0.5,
     separation={"a": np.array([9.0, 9.0, 1.0]), "b": np.array([np.inf])},
-    separation_null=dict.fromkeys("abc", np.ones(3)),
+    separation_null={"a": np.ones(3), "b": np.array([np.inf]), "c": np.ones(3)},
     scale_ratio=1.0,
     num_draws=50,
     num_effective=10,
@@ -243,11 +244,11 @@ SLOTS_EXPLAIN = "slots explain 90% of the variance (50% for shuffled draws relab
             "  0.25 ± 0.01 of the product lies in other labellings",
         ),
         (
-            MERGE._replace(distances=np.full(2, 5.0), elements={"g": IN_ORDER}, cross_terms=None),
+            MERGE._replace(distances=np.full(2, 5.0), elements={"g": NEARER}, cross_terms=None),
             "Merge of 3 members into one dict\n"
             "  distance from the mean (root mean square): 41% more, 3.536 to 5; 0 if only labels had differed\n"
             "  7 rounds, converged\n"
-            "  g: relabelled by 0.0 transpositions a member; random labels need 35.7",
+            "  g: relabelled by 31.0 transpositions a member; random labels need 35.7",
         ),
         (
             MERGE._replace(distances_before=np.zeros(2), elements={"g": ALONE}, cross_terms=None, converged=False),
@@ -276,3 +277,7 @@ SLOTS_EXPLAIN = "slots explain 90% of the variance (50% for shuffled draws relab
 )
 def test_a_result_says_what_its_numbers_are(result, said):
     assert repr(result) == said
+
+
+def test_a_slot_without_others_is_identified():
+    assert NULL.num_identified == {"a": 2, "b": 1}
