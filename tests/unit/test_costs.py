@@ -261,3 +261,17 @@ def test_variances_are_weighed_where_draws_tell_them(axes, shapes, num_draws, co
 def test_a_search_starts_from_several_draws_where_labels_are_few(sizes, count):
     values = {f"w{k}": np.zeros(size) for k, size in enumerate(sizes)}
     assert chosen_starts(Symmetry({site: (f"g{site}",) for site in values}).bind(values)) == count
+
+
+def test_margins_of_allocations_are_those_of_gaussians_of_the_relabelled_slots():
+    """How many allocations differ is no log-likelihood."""
+    rng = np.random.default_rng(0)
+    slots = rng.permuted(np.broadcast_to(np.arange(3), (50, 3)), axis=1)
+    loc = 30.0 * slots + rng.standard_normal((50, 3))
+    # the component of each datum, whose slot is the same in every draw
+    allocations = slots.argsort(1)[:, rng.integers(0, 3, 20)]
+    by_allocation, by_value = (
+        rebase({"loc": loc}, Symmetry.mixture("loc"), cost=cost, null=False, num_starts=1)
+        for cost in (AllocationCost(allocations), GaussianCost())
+    )
+    np.testing.assert_allclose(by_allocation.margin, by_value.margin)
