@@ -110,10 +110,9 @@ def _counted(report: Report, moved: Sequence[Row], were: int, left: int, *, expl
 
 def _or_chance(report: Report, moved: Sequence[Row], real: str) -> str:
     """``real`` if chains differ by more than chance in one of the numbers above, else that these may be chance."""
-    apart = [row for row in moved if row.chains.num_apart]
-    if any(map(is_alarm, apart)):
+    if any(map(is_alarm, moved)):
         return "it may be a change of sign" if report.sign_suspected else real
-    if any(map(is_slow, apart)):
+    if any(map(is_slow, moved)):
         return "whether by more than chance, these draws do not tell"
     return "no more than chance gives"
 

@@ -281,23 +281,23 @@ class _Shared(NamedTuple):
 def _as_labels(values: Any, sizes: Collection[int]) -> str:
     """In which way values could be labels of a group of some of these sizes, in words; empty if in none."""
     size = max(sizes, default=0)
-    if not is_real(values.dtype) or size < 2 or not values.size:
+    if not is_real(values.dtype) or size < 2:
         return ""
     if values.dtype == bool:
         here = values.data if isinstance(values, xr.DataArray) else values
         return "truth values" if 2 in sizes and whole_numbers(here) == (here.size, 0, 1) else ""
-    # most sites are seen not to be whole in their first number
-    count = low = high = 0
+    # most sites are seen not to be whole in their first number, which may be missing
+    count, low, high = 0, 0.0, 0.0
     for part in (values[(slice(1),) * values.ndim], values):
         found = whole_numbers(part.data if isinstance(part, xr.DataArray) else part)
-        if found is None or not found[0] or found[1] < 0 or found[2] > size:
+        if found is None or found[1] < 0 or found[2] > size:
             return ""
-        count, low, high = map(int, found)
+        count, low, high = found
     # a float of one value is a constant, and labels are counted from zero or from one
-    if (high == low and (is_floating(values.dtype) or high == size)) or (high == size and low == 0):
+    if not count or (high == low and (is_floating(values.dtype) or high == size)) or (high == size and low == 0):
         return ""
     missing = ", some of them missing" if count < values.size else ""
-    return f"{'integers' if values.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
+    return f"{'integers' if values.dtype.kind in 'iu' else 'whole numbers'} from {low:.0f} to {high:.0f}{missing}"
 
 
 def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:

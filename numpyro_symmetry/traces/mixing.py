@@ -72,7 +72,7 @@ def evenly(leading: tuple[int, ...], count: int) -> tuple[np.ndarray, tuple[int,
 
 
 def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Blocks:
-    """Cut draws into blocks of twice as many as their chains remember; into whole chains, if that is two or fewer.
+    """Cut draws into blocks of twice as many as their chains remember; into whole chains, if two do not fit one.
 
     Parameters
     ----------

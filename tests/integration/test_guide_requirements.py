@@ -458,6 +458,16 @@ def test_a_guide_set_up_in_single_precision_is_evaluated_in_double():
     assert double.mutual_information[0] == pytest.approx(single.mutual_information[0], abs=0.1)
 
 
+def test_a_guide_of_bounded_support_whose_units_overlap_in_nothing_is_refused():
+    def bounded(y):
+        low = numpyro.param("low", jnp.array([-3.0, 0.0, 3.0]))
+        numpyro.sample("loc", dist.Uniform(low, low + 1.0).to_event(1))
+
+    guide = AutoSymmetrized(bounded, Symmetry.mixture("loc"), model=mixture, check=False)
+    with pytest.raises(UnsupportedGuideError, match=r"'loc'.* at a relabelled draw is -inf.*full support"):
+        guide.setup(KEY, Y)
+
+
 def test_a_guide_says_what_it_is():
     guide = AutoSymmetrized(AutoNormal(mixture), estimator="exact")
     assert repr(guide) == "AutoSymmetrized(AutoNormal, a symmetry still to be found, estimator='exact')"

@@ -110,6 +110,9 @@ def test_point_estimates_have_no_width():
     q = DiagonalGaussian.from_guide(guide, params)
     assert all(not np.asarray(scale).any() for scale in q.scale.values())
     assert set(q.to_guide_params(guide)) == set(params)
+    few = DiagonalGaussian({"b1": q.loc["b1"]}, {"b1": q.scale["b1"]})
+    with pytest.raises(UnsupportedGuideError, match=r"sites \['noise', 'w1', 'w2'\], which are not among.*\['b1'\]"):
+        few.to_guide_params(guide)
 
 
 @pytest.mark.parametrize("make", [auto.AutoNormal, auto.AutoDiagonalNormal, auto.AutoMultivariateNormal])

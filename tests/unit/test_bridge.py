@@ -1,15 +1,17 @@
 """Ratios of normalisers against Gaussians whose ratio is known: the value, and whether the error means what it says."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import binom, norm
 
-from numpyro_symmetry import SymmetryWarning
+from numpyro_symmetry import SymmetryError, SymmetryWarning
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
-from numpyro_symmetry.evidence.bridge import Estimate, bridge, importance, lower_bound, upper_bound
-from numpyro_symmetry.evidence.doubts import warn_if_unreliable
+from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.evidence.doubts import refuse_no_density, warn_if_unreliable, warn_of_contradiction
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -126,6 +128,13 @@ def test_the_proposal_s_draws_that_meet_the_target_are_counted():
         (Estimate(0.0, 0.7, 300.0, 300.0), "bridge", "its error is 0.7 nats"),
         (Estimate(0.0, np.nan, 300.0, 300.0), "bridge", "its error is nan nats"),
         (Estimate(0.0, 0.1, 300.0, 300.0, 1000, False), "bridge", "did not settle in 1000 rounds"),
+        # at the borders and beside them
+        (Estimate(0.0, 0.49, 25.0, 25.0), "bridge", None),
+        (Estimate(0.0, 0.5, 25.0, 25.0), "bridge", "its error is 0.5 nats. Sample longer, or draw more"),
+        (Estimate(0.0, 0.1, 24.4, 25.0), "bridge", "only 24 of the posterior's draws"),
+        (Estimate(0.0, 0.1, 25.0, 24.4), "bridge", "only 24 of the proposal's 32000 draws lie"),
+        (Estimate(0.0, 0.1, np.inf, 100.0), "importance", None),
+        (Estimate(0.0, 0.1, np.inf, 99.0), "importance", "only 99 of the proposal's"),
     ],
 )
 def test_what_makes_an_estimate_unreliable_is_said_with_its_remedy(found, method, said):
@@ -134,6 +143,26 @@ def test_what_makes_an_estimate_unreliable_is_said_with_its_remedy(found, method
         return
     with pytest.warns(SymmetryWarning, match=said):
         warn_if_unreliable(found, method, 32_000)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "said"),
+    [
+        (2.0, -2.0, None),  # four errors, of both together: 0.3 and 0.4
+        (2.01, 5.0, "the estimate lies 2.0 nats below its lower bound"),
+        (-5.0, -2.01, "the estimate lies 2.0 nats above its upper bound"),
+        (-np.inf, np.inf, None),
+    ],
+)
+def test_an_estimate_beyond_a_bound_by_more_than_chance_is_warned_of(lower, upper, said):
+    with pytest.warns(SymmetryWarning, match=said) if said else nullcontext():
+        warn_of_contradiction(Estimate(0.0, 0.3, 300.0, 300.0), Bound(lower, 0.4), Bound(upper, 0.4))
+
+
+def test_draws_without_density_are_refused_with_their_number():
+    refuse_no_density(np.zeros(3))
+    with pytest.raises(SymmetryError, match="gives 2 of the 3 draws that are bridged no density"):
+        refuse_no_density(np.array([0.0, -np.inf, np.nan]))
 
 
 @pytest.mark.parametrize("seed", [0, 2])

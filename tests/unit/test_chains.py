@@ -250,6 +250,8 @@ def test_autocorrelation_times_are_those_of_the_process(correlation):
     np.testing.assert_allclose(autocorrelation_time(values), expected, rtol=0.15)
     # whatever the unit of the draws
     np.testing.assert_allclose(autocorrelation_time(1e3 * values), autocorrelation_time(values))
+    # chains that stand still, each elsewhere, have nothing to remember
+    assert autocorrelation_time(np.arange(4.0)[:, None, None] * np.ones((4, 100, 1))).tolist() == [1.0]
 
 
 def test_alternating_chains_have_the_least_time_that_their_number_of_draws_allows():
@@ -279,6 +281,12 @@ def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
     assert moved.draws.tolist() == [[first, first + 45, first + 90, first + 135] for first in (0, 180, 360, 540)]
     # short chains show what they remember in how they differ
     assert cut(rng.standard_normal((4, 10, 3)) * 0.1 + np.arange(4.0)[:, None, None]).number == 4
+    # what stands still hides nothing beside it
+    beside = np.concatenate([values := autoregressive(rng, (4, 500, 1), 0.9), np.ones((4, 500, 1))], 2)
+    both = {"x": rng.standard_normal((2000, 1)), "y": beside.reshape(-1, 2)}
+    assert blocks_of(both, (4, 500)).number == cut(values).number
+    # a short chain alone shows nothing
+    assert cut(autoregressive(rng, (1, 19, 1), 0.99)).number == 19
     values = np.arange(4 * 500 * 2.0).reshape(-1, 2)
     np.testing.assert_array_equal(slow.joined(slow.cut(values)), values[slow.draws.ravel()])
 

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase
 from numpyro_symmetry.diagnostics import Comparisons, compare_pairs, energies, label_free, plot_comparison, pooled
-from numpyro_symmetry.diagnostics.comparison import Drawn
+from numpyro_symmetry.diagnostics.comparison import Comparison, Drawn
 from tests.support.laws import SYMMETRIES
 
 LOC = Symmetry.mixture("loc")
@@ -192,6 +192,9 @@ def test_the_least_p_is_ranked_among_the_least(rng):
     np.testing.assert_allclose(energies.ranks(statistics[0]), ranks[0])
     # what is a tie is measured by the statistics themselves: another unit of draws changes no p-value
     np.testing.assert_array_equal(energies.ranks(1e-12 * statistics[0]), energies.ranks(statistics[0]))
+    # rounding makes none rarer
+    tied = np.array([1.0 + 1e-13, 1.0, -0.5])
+    assert energies.ranks(tied)[0] == energies._of_largest([tied[:, None]])[0] == 2 / 3
 
 
 def test_moments_are_those_of_draws(rng):
@@ -223,12 +226,17 @@ def test_blocks_hold_every_part_of_every_chain(lengths, time, effective):
     assert (np.diff(found.draws) > 0).all()
     expected = sum(max(1, int(length // np.ceil(effective * (time or 1.0)))) for length in lengths)
     assert found.number == expected
+    # draws half an autocorrelation time apart
+    assert all((np.diff(cut) == max(1, int((time or 1.0) / 2.0))).all() for cut in cuts)
 
 
 def test_blocks_hold_equally_many_effective_draws():
     assert energies.block_length([None, None], [(100,), (90,)]) == 1.0
     assert energies.block_length([10.0, None], [(100,), (90,)]) == 4.0
     assert energies.block_length([10.0, 50.0], [(100, 100), (100, 90)]) == pytest.approx(1.8)
+    # chains half as long as the longest count, shorter ones do not; half of an effective draw is the least
+    assert energies.block_length([20.0], [(100, 50, 49)]) == 2.5
+    assert energies.block_length([1000.0], [(100,)]) == 0.5
 
 
 def test_a_slow_number_is_seen_through_labels(rng):
@@ -526,3 +534,117 @@ def test_other_bad_arguments_are_refused(rng):
 def test_sides_say_what_they_hold():
     assert str(Drawn("a", 400, 4, 10.0, False, 8)) == "a: 400 draws of 4 chains, 40 effective, 8 blocks"
     assert str(Drawn("b", 400, 1, 1.0, True, 400)) == "b: 400 draws, independent"
+
+
+# ---- words, of comparisons by hand -----------------------------------------------------------------------------------
+
+
+def differing(**fields):
+    """Of three locations and a scale, of which two means and one spread differ at 5 %, and one mean at just that."""
+    loc = [[0.0] * 3] * 4 + [[0.1, -0.9, 0.5], [0.0, np.log(2.0), 0.0], [0.5, 0.01, 0.05], [1.0, 0.03, 1.0]]
+    scale = [1.0] * 4 + [2.0, -0.1, 0.01, 1.0]
+    coords = {"loc slot": ("k", [0, 1, 2]), "scale slot": ((), "")}
+    entries = xr.Dataset({"loc": (("quantity", "k"), loc), "scale": ("quantity", scale)}, coords)
+    sides = {side: Drawn(side, 4000, 4, 10.0, False, 8) for side in "ab"}
+    known = {"p_value": 0.05, "p_by_distance": {"sorted": 0.2, "aligned": 0.02}, "effect": 0.3, "floor": 0.1}
+    known |= {"contributions": entries, "level": 0.05, "smallest_effect": None, "left_out": ()}
+    return Comparison(**(sides | known | fields))
+
+
+HOW_MUCH = "effect 0.3000, noise floor 0.1000, p = 0.05."
+DRAWN = "a: 4000 draws of 4 chains, 400 effective, 8 blocks; b: 4000 draws of 4 chains, 400 effective, 8 blocks."
+WHAT = [
+    "Means of 3 of 4 entries differ (a − b, in sd): scale by +2.00; loc[1] by -0.90; loc[2] by +0.50.",
+    "Spreads of 1 of 4 entries differ (a / b): loc[1] 2.00.",
+]
+FEW = Drawn("b", 2990, 1, 10.0, False, 3)
+NONE = "No difference found between a and b, labels apart: effect 0.3000, noise floor 0.1000, p = 0.051."
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "said"),
+    [
+        (differing(), "differ", [f"a and b differ, labels apart: {HOW_MUCH}", *WHAT, DRAWN]),
+        # an effect within the noise was seen by another distance, and may be too small to matter
+        (
+            differing(floor=0.3, smallest_effect=0.31, left_out=("x", "y")),
+            "differ",
+            [
+                "a and b differ, labels apart: effect 0.3000, noise floor 0.3000, p = 0.05.",
+                *WHAT,
+                "The effect, of sorted projections, is within their noise: the difference is seen by aligned (p = 0.02",
+                "The effect is below 0.31, which you said matters.",
+                DRAWN,
+                "Not compared: x, y.",
+            ],
+        ),
+        (differing(smallest_effect=0.3), "differ", [f"a and b differ, labels apart: {HOW_MUCH}", *WHAT, DRAWN]),
+        (
+            differing(level=0.005, p_value=0.001),
+            "differ",
+            [
+                "a and b differ, labels apart: effect 0.3000, noise floor 0.1000, p = 0.001.",
+                "No single entry stands out: they differ in how entries vary together, or in many by a little.",
+                DRAWN,
+            ],
+        ),
+        (differing(p_value=0.051), "no difference found", [NONE, DRAWN]),
+        (differing(p_value=0.051, smallest_effect=0.1), "no difference found", [NONE, DRAWN]),
+        (
+            differing(p_value=0.051, smallest_effect=0.09),
+            "not enough draws to tell",
+            [
+                "Not enough draws to tell whether a and b differ by 0.09, which you said matters: effect 0.3000, noise "
+                "floor 0.1000, p = 0.051.",
+                DRAWN,
+            ],
+        ),
+        (differing(p_value=0.051, b=FEW._replace(num_draws=3000)), "no difference found", [NONE, "a: 4000"]),
+        (
+            differing(p_value=0.051, b=FEW),
+            "no difference found",
+            [NONE, "So few effective draws would show a shift or another spread, and hardly another", "a: 4000"],
+        ),
+        (
+            differing(p_value=np.nan, b=FEW),
+            "not enough draws to tell",
+            [
+                "Not enough draws to tell whether a and b differ: the 2990 draws of 1 chain of b are worth about 299",
+                "a: 4000 draws of 4 chains, 400 effective, 8 blocks; b: 2990 draws of 1 chain, 299 effective, 3 blocks",
+            ],
+        ),
+    ],
+)
+def test_a_comparison_says_whether_how_much_and_in_what(found, verdict, said):
+    assert found.verdict == verdict
+    for line, words in zip(str(found).splitlines(), said, strict=True):
+        assert line.startswith(words)
+
+
+def test_entries_that_differ_most_surely_come_first():
+    table = differing().table
+    assert list(zip(table.site, table.entry, table.slot, strict=True)) == [
+        ("scale", (), ""),
+        ("loc", (1,), "1"),
+        ("loc", (2,), "2"),
+        ("loc", (0,), "0"),
+    ]
+    assert table.mean_a.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted", "first"),
+    [
+        # Holm's: each by how many are not smaller, and none below the one before
+        ([0.04, 0.01, 0.03], [0.06, 0.03, 0.06], "1 of 3 pairs differ, labels apart."),
+        ([0.04, 0.01, np.nan], [0.04, 0.02, np.nan], "2 of 3 pairs differ, labels apart; of 1 there are not enough"),
+        ([0.6, 0.7, 0.02], [1.0, 1.0, 0.06], "0 of 3 pairs differ, labels apart."),
+    ],
+)
+def test_of_several_pairs_each_is_judged_by_its_adjusted_p(p_values, adjusted, first):
+    found = Comparisons(tuple(differing(p_value=p) for p in p_values))
+    np.testing.assert_allclose(found.table.p_adjusted, adjusted)
+    assert (found.table.verdict == "differ").tolist() == [p <= 0.05 for p in adjusted]
+    lines = str(found).splitlines()
+    assert lines[0].startswith(first)
+    assert lines[-1] == f"Verdicts are by p_adjusted, Holm's for {np.isfinite(p_values).sum()} comparisons."

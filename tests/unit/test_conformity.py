@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
+import xarray as xr
 from numpyro.infer import MCMC, NUTS
 
 from numpyro_symmetry import AllocationCost, EuclideanCost, Symmetry, SymmetryError, rebase
 from numpyro_symmetry.diagnostics import prior_conformity
+from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
 from numpyro_symmetry.diagnostics.conformity import _of_largest
 from numpyro_symmetry.diagnostics.prior_draws import Sides
 from tests.support.traces import autoregressive
@@ -311,3 +314,36 @@ def test_slots_are_shuffled_among_themselves_with_either_sign():
     assert set(map(tuple, np.c_[order, sign][:, [1, 3, 5, 7]])) == {
         (*o, *s) for o in ((1, 3), (3, 1)) for s in itertools.product((-1, 1), repeat=2)
     }
+
+
+def by_hand(**fields):
+    """Of nine units, of which seven are told from the prior, and of a group that has one slot."""
+    effects = [0.1, 0.7, 0.2, 0.6, 0.3, 0.5, 0.4, 0.9, 0.8]
+    rows = [("unit", str(k), x, 0.05, x / 2.0, 0.01, k > 6) for k, x in enumerate(effects)]
+    table = pd.DataFrame([*rows, ("other", "0", 0.0, 0.05, 0.0, 0.5, True)], columns=list(COLUMNS))
+    known = {"table": table, "entries": xr.Dataset(), "contraction": {"w": 0.257, "v": -0.5}, "effect": 0.12345}
+    known |= {"floor": 0.1, "p_value": 0.01234, "given": (), "drawn": Drawn("out", 4000, 4, 10.0, False, 8)}
+    return PriorConformity(**(known | fields))
+
+
+def test_verdicts_come_with_the_six_slots_that_are_furthest():
+    lines = str(by_hand()).splitlines()
+    assert lines == [
+        "2 of 9 slots of 'unit' follow the prior, as far as these draws tell.",
+        "1 of 1 slots of 'other' follow the prior, as far as these draws tell.",
+        "  unit 1: effect 0.700, noise floor 0.050, contraction 35%",
+        "  unit 3: effect 0.600, noise floor 0.050, contraction 30%",
+        "  unit 5: effect 0.500, noise floor 0.050, contraction 25%",
+        "  unit 6: effect 0.400, noise floor 0.050, contraction 20%",
+        "  unit 4: effect 0.300, noise floor 0.050, contraction 15%",
+        "  unit 2: effect 0.200, noise floor 0.050, contraction 10%",
+        "All slots together, whatever their labels: effect 0.123, noise floor 0.100, p = 0.0123; contraction of w 26%, "
+        "v -50%.",
+        "out: 4000 draws of 4 chains, 400 effective, 8 blocks.",
+    ]
+    given = str(by_hand(given=("tau", "b"))).splitlines()
+    assert given[-2:] == ["As they are, for their prior ties units to each other: tau, b.", lines[-1]]
+    assert str(by_hand(p_value=np.nan)) == (
+        "Not enough draws to tell which slots follow the prior: 4000 draws are worth about 400 independent ones. Run "
+        "longer, or more chains."
+    )

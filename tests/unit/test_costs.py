@@ -22,6 +22,7 @@ from numpyro_symmetry.assignment.family import squares
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.traces import coordinates
+from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -236,3 +237,41 @@ def test_the_data_of_a_group_go_by_its_own_name_where_it_acts_on_a_part_of_its_s
     draws = {site: np.ones((60, *shape)) for site in symmetry.axes}
     with pytest.raises(SymmetryError, match=r"\(group='s/k'\): name one of .* groups \['s.k\[0\]', 's.k\[1\]'\]"):
         rebase(draws, symmetry, cost=cost(data, "s/k"))
+
+
+@pytest.mark.parametrize(
+    ("axes", "shapes", "num_draws", "cost"),
+    [
+        # at least twenty draws, and ten of every number of a slot
+        ({"loc": ("component",)}, [(3,)], 19, EuclideanCost),
+        ({"loc": ("component",)}, [(3,)], 20, GaussianCost),
+        ({"loc": ("component",), "w": (None, "component")}, [(3,), (2, 3)], 29, EuclideanCost),
+        ({"loc": ("component",), "w": (None, "component")}, [(3,), (2, 3)], 30, GaussianCost),
+        # groups that meet in a site, however many draws there are
+        ({"w": ("first", "second")}, [(3, 2)], 1000, EuclideanCost),
+    ],
+)
+def test_variances_are_weighed_where_draws_tell_them(axes, shapes, num_draws, cost):
+    draws = {site: np.zeros((num_draws, *shape)) for site, shape in zip(axes, shapes, strict=True)}
+    bound = Symmetry(axes).bind(draws, num_leading_dims=1)
+    assert type(chosen_cost("auto", bound, draws, None)) is cost
+
+
+@pytest.mark.parametrize(("sizes", "count"), [((32,), 5), ((33,), 1), ((16, 16), 5), ((16, 17), 1)])
+def test_a_search_starts_from_several_draws_where_labels_are_few(sizes, count):
+    values = {f"w{k}": np.zeros(size) for k, size in enumerate(sizes)}
+    assert chosen_starts(Symmetry({site: (f"g{site}",) for site in values}).bind(values)) == count
+
+
+def test_margins_of_allocations_are_those_of_gaussians_of_the_relabelled_slots():
+    """How many allocations differ is no log-likelihood."""
+    rng = np.random.default_rng(0)
+    slots = rng.permuted(np.broadcast_to(np.arange(3), (50, 3)), axis=1)
+    loc = 30.0 * slots + rng.standard_normal((50, 3))
+    # the component of each datum, whose slot is the same in every draw
+    allocations = slots.argsort(1)[:, rng.integers(0, 3, 20)]
+    by_allocation, by_value = (
+        rebase({"loc": loc}, Symmetry.mixture("loc"), cost=cost, null=False, num_starts=1)
+        for cost in (AllocationCost(allocations), GaussianCost())
+    )
+    np.testing.assert_allclose(by_allocation.margin, by_value.margin)

@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,9 @@ from numpyro.infer import HMC, MCMC
 from numpyro.infer.reparam import LocScaleReparam
 
 from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, rebase
-from numpyro_symmetry.symmetry import Hard
-from numpyro_symmetry.traces.deterministic import of_every_element
+from numpyro_symmetry.symmetry import Finding, Hard
+from numpyro_symmetry.traces.carrying import still_of
+from numpyro_symmetry.traces.deterministic import NOTHING, of_every_element
 from tests.support import traces
 from tests.unit.test_rebase import container, dataset
 
@@ -539,3 +541,13 @@ def test_sites_that_are_moved_along_belong_to_the_symmetry_that_is_checked():
     same({site: along.data.get_samples(group_by_chain=True)[site] for site in both}, both)
     with pytest.raises(SymmetryError, match="Add 'component' to axis -1 of site 'weights'"):
         rebase(mcmc, Symmetry.mixture("loc"), null=False)
+
+
+def test_still_is_what_is_settled_and_neither_moved_nor_named_nor_in_doubt():
+    findings = Finding("w", 1, 3, "unit", "moves", ""), Finding("scale", 1, 1, "", "stays", "")
+    bound = replace(Symmetry({"loc": ("component",)}).bind({"loc": np.zeros(3)}), findings=findings)
+    carried = NOTHING._replace(
+        axes={"gap": ("component",), "sum": (None,)}, left_out={"range": "why"}, unmoved=("top",)
+    )
+    settled = ["loc", "w", "scale", "gap", "sum", "range", "top"]
+    assert still_of(bound, carried, settled) == ("scale", "sum")

@@ -83,6 +83,15 @@ def test_a_mean_is_that_of_the_best_of_all_labels(seed, spread):
         np.testing.assert_allclose(found.merged[site], np.mean([m[site] for m in found.members], 0))
 
 
+def test_members_that_still_move_after_the_last_round_are_said_to(monkeypatch):
+    members = points(0, 2.0, 5, NETWORK)
+    rounds = merge(members, NETWORK).num_rounds
+    monkeypatch.setattr(common_labels, "_MAX_ROUNDS", 1)
+    found = merge(members, NETWORK)
+    assert (found.converged, found.num_rounds) == (False, 1) != (True, rounds)
+    assert repr(found).splitlines()[2].endswith("1 rounds, not converged")
+
+
 @pytest.mark.parametrize("symmetry", [NETWORK, SIGNED], ids=["permutations", "signed"])
 def test_members_that_differ_in_labels_alone_become_one_in_the_firsts_labels(symmetry):
     members = points(0, 0.0, 5, symmetry)

@@ -9,7 +9,7 @@ import pytest
 from numpyro_symmetry import Symmetry, SymmetryError, rebase
 from numpyro_symmetry.diagnostics import modes
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, hills
-from numpyro_symmetry.diagnostics.modes import _thinned
+from numpyro_symmetry.diagnostics.modes import Modes, _thinned
 from numpyro_symmetry.traces.null import CannotTell
 
 SYMMETRY = Symmetry.mixture("loc", "weight")
@@ -131,3 +131,60 @@ def test_of_many_independent_draws_every_so_many_are_looked_at():
     points = np.random.default_rng(0).standard_normal((1000, 2))
     kept, _ = _thinned(points, (1000,), independent=True)
     assert kept.tolist() == list(range(0, 1000, 3))
+
+
+def summary(**fields):
+    """Of two modes in 1000 draws of four chains, half of them in each."""
+    halves = np.full((4, 2), 0.5)
+    known = {"number": 2, "shares": halves[0], "errors": np.full(2, 0.02), "by_chain": halves, "num_passages": 30}
+    known |= {"labels": np.arange(1000) % 2, "typical": np.array([0, 1]), "again": {1: 0.1, 2: 0.9}}
+    return Modes(**(known | {"num_effective": 400} | fields))
+
+
+UNSEEN = "A mode of less than about 11% of the draws, and one that no chain has visited, would not be seen."
+SEEN = "modes up to labels, seen in 400 nearly independent draws; 90% of random halves of them show as many."
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            summary(),
+            [
+                f"2 {SEEN}",
+                "  mode 0: 50% ± 2% of the draws; by chain 50%, 50%, 50%, 50%",
+                "  mode 1: 50% ± 2% of the draws; by chain 50%, 50%, 50%, 50%",
+                "Chains pass from mode to mode 30 times.",
+                UNSEEN,
+            ],
+        ),
+        # of one chain there is nothing to pass to, and of one mode no share
+        (summary(by_chain=np.full((1, 2), 0.5)), [f"2 {SEEN}", *[f"  mode {k}: 50% ± 2%" for k in (0, 1)], UNSEEN]),
+        (
+            summary(number=1, shares=np.ones(1), errors=np.zeros(1), again={1: 0.9}),
+            [f"1 {SEEN.replace('modes', 'mode')}", UNSEEN],
+        ),
+        (summary(number=CannotTell(39)), ["How many modes there are up to labels: cannot tell from 39 independent"]),
+        (
+            summary(again={3: 1.0}),
+            [f"2 {SEEN.replace('90%', '0%')}"],
+        ),
+        # a share of fewer than two effective draws to a chain, 8 of all, and one of none
+        *(
+            (summary(errors=np.array([0.02, error]), num_passages=9), ["2 modes", *["  mode"] * 2, words])
+            for error, words in [
+                (0.176, "Chains pass from mode to mode 9 times."),
+                (0.178, "Chains pass from mode to mode 9 times: too seldom for shares to say more than where chains"),
+                (np.nan, "Chains pass from mode to mode 9 times: too seldom"),
+            ]
+        ),
+        (summary(errors=np.full(2, np.nan)), ["2 modes", "  mode 0: 50% of the draws; by chain 50%, 50%, 50%, 50%"]),
+    ],
+)
+def test_modes_say_what_was_seen_and_what_was_not(found, said):
+    lines = str(found).splitlines()
+    assert len(lines) >= len(said)
+    for line, words in zip(lines, said, strict=False):
+        assert line.startswith(words), line
+    assert len(lines) == 1 or lines[-1].endswith("would not be seen.")
+    assert ("by chain" in str(found)) == (len(found.by_chain) > 1 and len(lines) > 2)

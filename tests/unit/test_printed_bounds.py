@@ -48,7 +48,7 @@ def test_bounds_of_the_same_numbers_are_equal():
     assert "I = 0.50 ± 0.06 … 0.80 ± 0.06 of log|G| = 2.00; 3 draws" in str(bounds())
 
 
-RESTS_ON = [(200.0, 0.9, True), (5.0, 0.3, True), (10.0, 0.7, False), (50.0, np.nan, False)]
+RESTS_ON = [(200.0, 0.71, True), (9.9, 0.3, True), (10.0, 0.7, False), (50.0, np.nan, False)]
 
 
 @pytest.mark.parametrize(("method", "whose"), [("importance", "the error"), ("bridge", "the errors of the bounds")])
@@ -57,6 +57,25 @@ def test_an_evidence_by_few_weights_says_whose_error_is_not_to_be_trusted(number
     found = LogEvidence(-3.0, 0.1, -3.1, 0.1, -2.9, 0.1, 0.0, 0.0, number, shape, method)
     assert str(found).endswith(f"do not trust {whose}") == is_doubtful
     assert "trust" not in str(found._replace(method="laplace"))
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        # as many decimals as show a digit of the least error that is known, two at least and four at most
+        ((0.1, 0.2, 0.3), "-3.00 ± 0.10 nats by bridge; -3.10 ± 0.20 ≤ log p(data) ≤ -2.90 ± 0.30 in"),
+        ((0.1, 0.002, 0.3), "-3.000 ± 0.100 nats by bridge; -3.100 ± 0.002 ≤ log p(data) ≤ -2.900 ± 0.300 in"),
+        ((1e-9, 0.2, 0.3), "-3.0000 ± 0.0000 nats by bridge; -3.1000 ± 0.2000 ≤ log p(data) ≤ -2.9000 ± 0.3000 in"),
+        ((0.0, np.nan, np.inf), "-3.00 ± 0.00 nats by bridge; -3.10 ± nan ≤ log p(data) ≤ -2.90 ± inf in"),
+    ],
+)
+def test_an_evidence_is_printed_to_a_digit_of_its_least_error(errors, said):
+    value, lower, upper = errors
+    found = LogEvidence(-3.0, value, -3.1, lower, -2.9, upper, 1.2, 1.79, 900.0, 0.1, "bridge", 1000)
+    first, last = str(found).splitlines()
+    assert first == f"log p(data) = {said} expectation"
+    assert last == "I = 1.20 of log|G| = 1.79 nats; 900 of the proposal's draws are effective, Pareto shape 0.10"
+    assert str(found._replace(upper=np.inf)).splitlines()[0].endswith("≤ log p(data) in expectation")
 
 
 @pytest.mark.parametrize(

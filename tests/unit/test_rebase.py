@@ -30,6 +30,8 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import SignedPermutation
+from numpyro_symmetry.traces.inputs import _as_labels
+from numpyro_symmetry.traces.naming import index_of
 from tests.support import networks, traces
 from tests.support.tables import every_relabelling_cost
 
@@ -268,9 +270,6 @@ def test_labels_are_stored_in_many_ways():
     [
         (lambda z: z.astype(float), "whole numbers from 0 to 2,.*labels={'z': 'component'};"),
         (lambda z: z + 1, "integers from 1 to 3,.*labels={'z': 'component'} after subtracting one"),
-        (lambda z: np.where(z == 0, -1, z), "integers from 1 to 2, some of them missing"),
-        (lambda z: np.where(z == 0, np.nan, z).astype(np.float32), "whole numbers from 1 to 2, some of them missing"),
-        (lambda z: np.where(z == 0, -128, z).astype(np.int8), "integers from 1 to 2, some of them missing"),
     ],
 )
 def test_labels_however_they_are_stored_are_warned_of(change, words):
@@ -278,6 +277,60 @@ def test_labels_however_they_are_stored_are_warned_of(change, words):
     z = change(np.random.default_rng(0).integers(0, 3, (4, 30, 9)))
     with pytest.warns(SymmetryWarning, match=f"'z' holds {words}"):
         rebase(values | {"z": z}, traces.MIXTURE, null=False)
+
+
+LOG_DENSITY = np.array([np.nan, -3.0, np.inf, -1.0, -np.inf, -2.0])
+
+
+@pytest.mark.parametrize(
+    ("reference", "index"),
+    [
+        *[("first", 0), ("map", 3), ("mean", None), ("medoid", None), ({"loc": np.zeros(3)}, None)],
+        # a draw of two chains of three, counted through or by chain
+        *[(0, 0), (5, 5), (np.int64(4), 4), ((1, 0), 3), ((0, 2), 2), ((1,), 1)],
+        *((value, SymmetryError) for value in (6, -1, (2, 0), (0, 3), (0, -1), (0, 0, 0))),
+        *((value, ValueError) for value in ("best", True, 1.0, (), None, (1, True))),
+    ],
+)
+def test_a_reference_is_a_draw_by_its_number_or_its_chain(reference, index):
+    if isinstance(index, type):
+        words = "is no draw of a trace of shape" if index is SymmetryError else "reference must be one of"
+        with pytest.raises(index, match=words):
+            index_of(reference, (2, 3), LOG_DENSITY)
+    else:
+        assert index_of(reference, (2, 3), LOG_DENSITY) == index
+
+
+TWO, THREE = {2}, {3}
+
+
+@pytest.mark.parametrize(
+    ("values", "sizes", "words"),
+    [
+        ([0, 1, 2], THREE, "integers from 0 to 2"),
+        ([1, 2, 3], THREE, "integers from 1 to 3"),
+        (np.array([1, 2, 3], np.uint8), {2, 3}, "integers from 1 to 3"),
+        ([0.0, 2.0], THREE, "whole numbers from 0 to 2"),
+        ([1, 1], THREE, "integers from 1 to 1"),
+        # too many, too large, below zero, parts of one, a constant
+        *((values, THREE, "") for values in ([0, 3], [1, 4], [0, -2], [0.0, 0.5], [1.0, 1.0], [3, 3], [0j, 1j])),
+        # padded by -1, by NaN, by the least integer
+        ([1, -1, 2], THREE, "integers from 1 to 2, some of them missing"),
+        ([-1, 1, 2], THREE, "integers from 1 to 2, some of them missing"),
+        (np.array([np.nan, 1, 2], np.float32), THREE, "whole numbers from 1 to 2, some of them missing"),
+        (np.array([1, 2, -128], np.int8), THREE, "integers from 1 to 2, some of them missing"),
+        *((values, THREE, "") for values in ([-1, -1], [np.nan, np.nan], [np.inf, -np.inf])),
+        # truth values are labels of two, where both are seen
+        ([True, False], {2, 3}, "truth values"),
+        *((values, sizes, "") for values, sizes in (([True, False], THREE), ([True] * 2, TWO), ([False] * 2, TWO))),
+        ([0, 0], {1}, ""),
+        ([0, 1], (), ""),
+        ([], THREE, ""),
+    ],
+)
+def test_numbers_that_may_be_labels_are_known_by_their_range(values, sizes, words):
+    assert _as_labels(np.asarray(values), sizes) == words
+    assert _as_labels(np.asarray(values)[None, :, None], sizes) == words
 
 
 def test_labels_of_no_data_are_none():

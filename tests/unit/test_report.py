@@ -11,7 +11,7 @@ import pytest
 from numpyro.infer import HMC, MCMC
 
 from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, Unsigned, rebase, report
-from numpyro_symmetry.diagnostics import Report, checks, reading, soft_labels
+from numpyro_symmetry.diagnostics import Report, checks, soft_labels
 from numpyro_symmetry.diagnostics.invariants import each_invariant, invariants
 from numpyro_symmetry.diagnostics.judged import Kind, is_alarm
 from numpyro_symmetry.symmetry import PlainView
@@ -54,17 +54,6 @@ def test_prints_each_row_under_its_columns():
         assert line.startswith(row.name)
         assert numbers.split() == cells
         assert all(line[:end].endswith(cell) for cell, end in zip(cells, at, strict=True)), line
-
-
-def test_says_what_no_more_than_chance_gives_of_the_largest_r_hat():
-    found = report(rebase({"loc": CENTRES + noise(), "noise": noise()[..., 0]}, LOC))
-    first, second, *others = found.rows
-    rows = (first._replace(r_hat=1.03, chance=0.5), second._replace(r_hat=1.02, chance=0.5), *others)
-    said = [line for line in reading.facts(found._replace(rows=rows)) if "no more than chance" in line]
-    assert said == [
-        f"R-hat 1.030 of loc is no more than chance gives among {found.num_judged} numbers at these effective "
-        "sample sizes."
-    ]
 
 
 # ---- failures, and where they are named -------------------------------------------------------------------------
@@ -137,17 +126,6 @@ def test_a_chain_that_rests_for_less_than_half_of_its_draws_or_a_few_is_not_stuc
     found = report(rebase({"loc": values}, LOC, cost=EuclideanCost(), null=False, num_starts=1))
     assert found.longest_stay == (1, stop - start, 1, 1)
     assert "stood still" not in str(found)
-
-
-def test_few_effective_draws_to_a_chain_are_too_few():
-    values = {"loc": CENTRES + traces.autoregressive(np.random.default_rng(0), (4, 250, 3), 0.6)}
-    found = report(rebase(values, LOC, null=False))
-    size, name = min((row.ess, row.name) for row in found.rows)
-    assert 100 < size < 400
-    (few,) = [line for line in found.warnings if "effective sample size" in line]
-    assert few.startswith(f"WARNING: {name} has an effective sample size of {size:.0f} from 4 chains")
-    values = {"loc": CENTRES + noise()}
-    assert not any("effective sample size" in line for line in report(rebase(values, LOC, null=False)).warnings)
 
 
 def test_the_worst_is_named_first():
@@ -586,34 +564,11 @@ def test_sites_none_of_which_has_an_identity_are_not_named_one_by_one():
     assert "no identity in" not in found.reading
 
 
-def test_what_too_few_draws_do_not_tell_is_not_called_known():
-    found = report(rebase({"loc": switched(CENTRES + noise())[:, :20]}, LOC))
-    found = found._replace(null=found.null._replace(num_effective=2.0))
-    assert "; whether single slots may be interpreted is not known." in reading.headline(found)
-
-
 def test_a_chain_of_two_draws_may_be_stuck():
     values = (CENTRES + noise())[:, :2]
     values[3] = values[3, :1]
     found = report(rebase({"loc": values}, LOC, null=False, num_leading_dims=2))
     assert "WARNING: chain 3 never moved: all 2 draws are the same, labels apart." in found.warnings
-
-
-def test_the_first_line_is_the_one_thing_to_know():
-    good = report(rebase({"loc": switched(CENTRES + noise())}, LOC))
-    first = str(good).splitlines()[0]
-    assert first == "Chains agree, as far as these draws show; single slots may be interpreted in loc."
-    assert good.reading.startswith(first)
-    unasked = report(rebase({"loc": switched(CENTRES + noise())}, LOC, null=False))
-    assert str(unasked).startswith("Chains agree, as far as these draws show; whether single slots may be interpreted")
-    bad = CENTRES + noise()
-    shifted(bad)
-    wrong = str(report(rebase({"loc": switched(bad)}, LOC)))
-    assert wrong.startswith("Chains disagree, whatever their labels: interpret no slot.\nWARNING: chains disagree")
-    null = good.null._replace(separation={"component": np.array([9.0, 0.1, 0.1])})
-    assert reading.headline(good._replace(null=null)).endswith(
-        "not all slots of 'component' stand apart: of the others rely on what no label changes."
-    )
 
 
 def test_no_slot_is_both_identified_and_not_to_be_interpreted():
@@ -839,53 +794,6 @@ def test_labels_that_seldom_change_are_no_chance(num_draws, num_switches):
 def test_of_one_draw_a_chain_there_is_a_report():
     draws = {"loc": CENTRES + np.zeros((2, 1, 3))}
     assert "R-hat and ESS are unknown" in str(report(rebase(draws, LOC, null=False, num_leading_dims=2)))
-
-
-def test_signs_that_change_alone_are_no_labels():
-    loc = np.ones((2, 40, 1))
-    loc[0, 10:20] = -1
-    found = report(
-        rebase({"loc": loc + 0.01 * np.arange(40)[:, None]}, Symmetry({"loc": ("f",)}, {"f": "signed"}), null=False)
-    )
-    assert "Signs changed within 1 of 2 chains of 40 draws (2 and 0 times)." in found.reading
-
-
-def test_members_need_not_agree():
-    members = [{"loc": values} for values in switched(CENTRES + noise()[0])[:20]]
-    found = report(rebase(members, LOC, null=False))
-    assert found.are_members
-    assert found.reading.count("Members are independent by construction: they need not agree, and nothing in") == 1
-
-
-def test_agreement_of_few_effective_draws_is_said_to_be_so():
-    rng = np.random.default_rng(0)
-    few, many = (report(rebase({"loc": CENTRES + 0.1 * rng.standard_normal((4, n, 3))}, LOC)) for n in (80, 400))
-    assert str(few).startswith("Chains agree, as far as so few effective draws show; single slots may be")
-    assert str(many).startswith("Chains agree, as far as these draws show; single slots may be")
-
-
-def test_of_many_sites_a_few_are_named():
-    draws = {f"site{k}": CENTRES + 0.1 * np.random.default_rng(k).standard_normal((4, 40, 3)) for k in range(5)}
-    found = report(rebase(draws, Symmetry.mixture(*draws)))
-    assert "of the variance of site0, site1, site2 and 2 more; of shuffled draws" in found.reading
-    assert "slots may be interpreted in site0, site1, site2 and 2 more." in str(found).splitlines()[0]
-
-
-def test_draws_in_front_of_chains_are_asked_about():
-    loc = CENTRES + 0.1 * np.random.default_rng(0).standard_normal((40, 4, 3))
-    swapped = rebase({"loc": loc}, LOC, null=False, num_leading_dims=2)
-    assert "if these are (draw, chain, ...), put chains first" in report(swapped).reading
-    assert (
-        "put chains first"
-        not in report(rebase({"loc": loc.swapaxes(0, 1)}, LOC, null=False, num_leading_dims=2)).reading
-    )
-
-
-def test_labels_of_wide_layers_are_not_said_to_be_summed_out():
-    draws = {"loc": np.random.default_rng(0).standard_normal((4, 20, 11))}
-    found = report(rebase(draws, Symmetry({"loc": ("unit",)}), num_starts=1))
-    assert "soft_labels" not in found.reading
-    assert "rely on what no label changes." in found.reading.splitlines()[-1]
 
 
 def locations_and_scale(y):

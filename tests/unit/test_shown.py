@@ -153,3 +153,131 @@ def test_no_sentence_ends_in_one_more(words, said):
 )
 def test_values_that_are_chosen_print_their_names(value, said):
     assert repr(value) == said
+
+
+# ---- what results say, of numbers by hand ----------------------------------------------------------------------------
+
+BARRIER = diagnostics.LossBarrier(
+    barrier=0.5,
+    error=0.125,
+    t=np.array([0.0, 0.25, 1.0]),
+    loss=np.array([1.0, 2.5, 3.0]),
+    excess=np.array([0.0, 0.5, 0.1]),
+    excess_error=np.array([0.0, 0.1, 0.0]),
+    effective_draws=np.ones(3),
+)
+MATCH = matching.Match(
+    element={"g": np.array([1, 0, 2])},
+    objective=np.array(-1.5),
+    objective_before=np.array(-3.0),
+    exact=np.array(True),
+    num_sweeps=np.array(2),
+    converged=np.array(False),
+)
+MATCHES = matching.Match(
+    element={"g": np.array([[0, 1, 2], [1, 2, 0]])},
+    objective=np.array([-1.0, -2.0]),
+    objective_before=np.array([-3.0, -3.0]),
+    exact=np.array([True, False]),
+    num_sweeps=np.array([0, 1]),
+    converged=np.array([True, True]),
+)
+NO_MATCH = matching.Match({}, np.zeros(0), np.zeros(0), np.zeros(0, bool), np.zeros(0, int), np.zeros(0, bool))
+MERGE = matching.Merge(
+    merged={},
+    members=({}, {}, {}),
+    elements={"g": np.array([[0, 1, 2], [1, 0, 2], [1, 2, 0]])},
+    distances_before=np.array([3.0, 4.0]),
+    distances=np.array([1.5, 2.0]),
+    num_rounds=7,
+    converged=True,
+    cross_terms=matching.CrossTerms(0.25, 0.012, False),
+)
+# one cycle of thirty-two of forty, four standard errors nearer to the first labels than random ones are
+NEARER, ALONE = np.stack([np.arange(40), *[np.r_[np.roll(np.arange(32), 1), 32:40]] * 2]), np.array([[1, 0, 2]])
+SOFT = diagnostics.SoftLabels(
+    probabilities=dict.fromkeys("ab", np.zeros((5, 3, 3))),
+    num_distinct={"a": 2.04, "b": 1.96},
+    mean={},
+    scale={},
+    num_rounds=7,
+    converged=True,
+)
+NULL = traces.Null(
+    explained=0.9,
+    explained_null=0.5,
+    separation={"a": np.array([9.0, 9.0, 1.0]), "b": np.array([np.inf])},
+    separation_null={"a": np.ones(3), "b": np.array([np.inf]), "c": np.ones(3)},
+    scale_ratio=1.0,
+    num_draws=50,
+    num_effective=10,
+    by_site={},
+)
+SLOTS_EXPLAIN = "slots explain 90% of the variance (50% for shuffled draws relabelled in the same way);"
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (BARRIER, "LossBarrier(0.5 ± 0.12 nats a datum at t=0.25; loss 1 and 3 at the ends)"),
+        # points have no error; draws are at worst so many
+        (
+            BARRIER._replace(excess_error=np.zeros(3), effective_draws=np.array([3.0, 2.25, 4.0])),
+            "LossBarrier(0.5 nats a datum at t=0.25; loss 1 and 3 at the ends, at least 2.2 effective draws)",
+        ),
+        (MATCH, "Match(objective -3 -> -1.5, transpositions g: 1, exact: True, converged: False)"),
+        (
+            MATCHES,
+            "Match(sources (2,), objective -3 -> -2 … -1, transpositions g: 0 … 2, exact: 1 of 2, converged: 2 of 2)",
+        ),
+        (
+            NO_MATCH,
+            "Match(sources (0,), objective none -> none, transpositions none, exact: 0 of 0, converged: 0 of 0)",
+        ),
+        (
+            MERGE,
+            "Merge of 3 members into one dict\n"
+            "  distance from the mean (root mean square): 50% less, 3.536 to 1.768; 0 if only labels had differed\n"
+            "  7 rounds, converged\n"
+            "  g: relabelled by 1.5 transpositions a member; random labels need 1.2\n"
+            "  Members came as if labelled at random, as solutions found apart do.\n"
+            "  0.25 ± 0.01 of the product lies in other labellings",
+        ),
+        (
+            MERGE._replace(distances=np.full(2, 5.0), elements={"g": NEARER}, cross_terms=None),
+            "Merge of 3 members into one dict\n"
+            "  distance from the mean (root mean square): 41% more, 3.536 to 5; 0 if only labels had differed\n"
+            "  7 rounds, converged\n"
+            "  g: relabelled by 31.0 transpositions a member; random labels need 35.7",
+        ),
+        (
+            MERGE._replace(distances_before=np.zeros(2), elements={"g": ALONE}, cross_terms=None, converged=False),
+            "Merge of 3 members into one dict\n"
+            "  distance from the mean (root mean square): 0 to 1.768; 0 if only labels had differed\n"
+            "  7 rounds, not converged",
+        ),
+        (matching.CrossTerms(0.25, 0.0, True), "0.25 of the product lies in other labellings"),
+        (SOFT, "Labels as probabilities, 7 rounds, settled\n  a and b: 2.0 distinct slots of 3"),
+        (
+            SOFT._replace(num_distinct={"a": 2.0, "b": 3.0}, converged=False),
+            "Labels as probabilities, 7 rounds, not settled\n  a: 2.0 distinct slots of 3\n"
+            "  b: 3.0 distinct slots of 3",
+        ),
+        (NULL, f"Null of 50 draws: {SLOTS_EXPLAIN} 2 of 3 slots of 'a' identified, 'b' has one slot"),
+        # half as far again as any slot of nobody's is not far enough, and of fewer than ten draws nothing is told
+        (
+            NULL._replace(separation={"a": np.array([1.5, 1.51])}),
+            f"Null of 50 draws: {SLOTS_EXPLAIN} 1 of 2 slots of 'a' identified",
+        ),
+        (
+            NULL._replace(separation={"a": np.ones(2), "c": np.ones(2)}, num_effective=9),
+            f"Null of 50 draws: {SLOTS_EXPLAIN} identified slots of 'a' and 'c': cannot tell from 9 independent draws",
+        ),
+    ],
+)
+def test_a_result_says_what_its_numbers_are(result, said):
+    assert repr(result) == said
+
+
+def test_a_slot_without_others_is_identified():
+    assert NULL.num_identified == {"a": 2, "b": 1}

@@ -1,6 +1,7 @@
 """What Symmetry refuses, and how it says so."""
 
 import copy
+import itertools
 import pickle
 
 import jax
@@ -21,6 +22,7 @@ from numpyro_symmetry import (
     num_transpositions,
 )
 from numpyro_symmetry.symmetry import SignedPermutation
+from numpyro_symmetry.symmetry.elements import transpositions_at_random
 
 MLP = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
 VALUES = {"w1": np.ones((3, 8)), "b1": np.arange(8.0), "w2": np.ones((8, 1))}
@@ -365,3 +367,9 @@ def test_a_symmetry_is_restricted_to_sites():
     assert network.restrict() == network
     heads = Symmetry({"q": ("head", "head/unit"), "out": ("head",)}, orbits={"head": (0, 0, 1)})
     assert heads.restrict(sites=["out"]) == Symmetry({"out": ("head",)}, orbits={"head": (0, 0, 1)})
+
+
+@pytest.mark.parametrize("n", range(1, 6))
+def test_transpositions_at_random_have_the_mean_and_variance_of_all_permutations(n):
+    counts = num_transpositions({"g": np.array(list(itertools.permutations(range(n))))})["g"]
+    np.testing.assert_allclose(transpositions_at_random(n), (counts.mean(), counts.var()), atol=1e-12)
