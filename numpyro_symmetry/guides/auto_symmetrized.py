@@ -33,7 +33,7 @@ from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -358,12 +358,8 @@ class AutoSymmetrized(AutoGuide):
     # ---- private -------------------------------------------------------------------------------------------------
 
     def _trace_of_base(self, rng_key: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
-        try:
-            with blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
-                return trace_model(self.base, args, kwargs, rng_key)
-        except TypeError:
-            refuse_misfit(self.model, args, kwargs)
-            raise
+        with blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
+            return trace_model(self.base, args, kwargs, rng_key)
 
     def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)

@@ -114,7 +114,7 @@ def blaming_sites(
     """Around guides that run their model out of our reach: name the site that was sampled where JAX transforms.
 
     Or the one to whose support NumPyro knows no way, or that a guide starts at values of another shape than the
-    model draws; or the data that have no rows.
+    model draws; or the data that have no rows; or say that these are no arguments of the model.
     """
     try:
         yield
@@ -124,6 +124,7 @@ def blaming_sites(
                 bijection_to(name, site["fn"].support)
         raise
     except (AssertionError, AttributeError, TypeError, ValueError):
+        refuse_misfit(model, args, kwargs)
         for start in filter(None, (getattr(guide, "init_loc_fn", None) for guide in guides)):
             refuse_misshapen_starts(start, latent_of(trace_model(model, args, kwargs, jax.random.key(0))))
         raise
