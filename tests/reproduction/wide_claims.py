@@ -244,6 +244,14 @@ CLAIMS = (
         partial(line_is_passed, "boston", least=lambda width: -12.0),
     ),
     Claim(
+        "W-long-boston",
+        OURS,
+        2,
+        "The same after 6000 steps, for after 2000 narrow networks still rise",
+        "symmetrized conditional, 6000 steps",
+        partial(line_is_passed, "boston", least=lambda width: -12.0, steps=6000),
+    ),
+    Claim(
         "W-unit",
         OURS,
         2,
