@@ -21,13 +21,13 @@ from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
+from numpyro_symmetry.entropy import AUTO, Estimator, named
 from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, requirements
 from numpyro_symmetry.guides.bounds import ElboBounds
 from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.elbo import OwnWeights, least_weight
 from numpyro_symmetry.guides.given import Given
-from numpyro_symmetry.guides.information import LogFactor, information_at
+from numpyro_symmetry.guides.information import LogFactor, information_at, key_for
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
@@ -214,7 +214,7 @@ class AutoSymmetrized(AutoGuide):
         if not self.layout.symmetry.groups:
             return result
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
-        key = numpyro.prng_key() if needs_key(self.estimator, self.layout.of_coordinates, self.layout.density) else None
+        key = key_for(self.estimator, self.layout)
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
         information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpyro
 import numpyro.distributions as dist
 from jax import Array
 
-from numpyro_symmetry.entropy import Factorised, information
+from numpyro_symmetry.entropy import Factorised, information, needs_key
+from numpyro_symmetry.entropy.of_draw import AnyEstimator
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace
 
@@ -25,6 +27,25 @@ class LogFactor(dist.Unit):
     """A `Unit` that TraceGraph_ELBO differentiates: it stops gradients of sites that claim no reparametrisation."""
 
     reparametrized_params: list[str] = ["log_factor"]
+
+
+def key_for(estimator: AnyEstimator, layout: Layout) -> Array | None:
+    """A random key of the seed around a guide if the information of its draws takes one, else ``None``.
+
+    Raises
+    ------
+    ValueError
+        If it takes one, and nothing seeds the guide.
+    """
+    if not needs_key(estimator, layout.of_coordinates, layout.density):
+        return None
+    key = numpyro.prng_key()
+    if key is None:
+        raise ValueError(
+            "The information of a draw takes random numbers, and nothing seeds the guide: call "
+            "handlers.seed(guide, rng_seed=0)."
+        )
+    return key
 
 
 def information_at(

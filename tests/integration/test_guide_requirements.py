@@ -573,3 +573,25 @@ def test_a_model_that_does_not_fit_its_arguments_is_told_so_whatever_the_guide(g
     symmetrized = AutoSymmetrized(guide, Symmetry.mixture("loc"), model=mixture)
     with pytest.raises(TypeError, match=r"^The model mixture\(y\) does not fit its arguments: missing .*'y'"):
         call(symmetrized)
+
+
+@pytest.mark.parametrize(
+    ("kind", "estimator", "is_refused"),
+    [
+        (AutoNormal, "importance", True),  # which draws relabellings
+        (AutoMultivariateNormal, "sequential", True),  # which may take moments of draws
+        (AutoNormal, "sequential", False),
+        (AutoMultivariateNormal, "exact", False),
+    ],
+)
+def test_a_guide_that_nothing_seeds_says_so_where_it_draws(kind, estimator, is_refused):
+    options = {"estimator": estimator, "num_permutations": 2, "check": False}
+    guide = AutoSymmetrized(kind(mixture), Symmetry.mixture("loc"), **options)
+    trace = handlers.trace(handlers.seed(guide, 0)).get_trace(Y)
+    values = {name: site["value"] for name, site in trace.items() if site["type"] in ("sample", "param")}
+    unseeded = handlers.substitute(guide, values)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"nothing seeds the guide: call handlers\.seed"):
+            unseeded(Y)
+    else:
+        unseeded(Y)
