@@ -24,6 +24,10 @@ from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
 _REMEDY_OF_STATE = "Pass svi.get_params(state) | state.mutable_state, where state is svi.run's result.state"
+_OF_ANOTHER = (
+    " They look like those of another guide, as where an AutoGuideList hands all parameters to each of its guides: "
+    "symmetrize it as a whole, AutoSymmetrized(parts)."
+)
 # how far there and back again may round
 _TOLERANCE = 1e-3
 
@@ -84,8 +88,7 @@ def refuse_wrong_parameters(
         nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])
         raise SymmetryError(
             f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}."
-            f"{nearest or ' They look like those of another guide.'} {_REMEDY}, of this guide's own fit. "
-            "A list of guides, which hands all parameters to each, is symmetrized as a whole: AutoSymmetrized(parts)."
+            f"{nearest or _OF_ANOTHER} {_REMEDY}, of this guide's own fit."
         )
     refuse_masked(params, "Parameter")
     given = {name: site for name, site in (own | of_model).items() if name in params}

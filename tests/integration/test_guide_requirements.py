@@ -132,7 +132,7 @@ BAD = {
     "missing": ({"loc_auto_loc": LOC, "noise": NOISE}, r"\['loc_auto_scale'\] are missing"),
     "extra": (
         GOOD | {"other_auto_loc": NOISE},
-        r"\['other_auto_loc'\] are of neither .*'noise'\]\. They look like those of another guide\. Pass",
+        r"\['other_auto_loc'\] are of neither .*'noise'\]\. They look like .* AutoSymmetrized\(parts\)\. Pass",
     ),
     "misshapen": (GOOD | {"loc_auto_loc": LOC[:1]}, r"'loc_auto_loc' must have shape \(3,\); got \(1,\)"),
     "a list": (GOOD | {"loc_auto_loc": [0.0, 1.0, 2.0]}, "'loc_auto_loc' has another structure than expected"),
