@@ -310,7 +310,9 @@ def _lines_of_conformity(conformity: PriorConformity) -> Iterator[str]:
         return
     for name, number in list(conformity.num_following.items())[:_MAX_GROUPS]:
         size = int((conformity.table.group == name).sum())
-        yield f"{number} of {size} slots of {name!r} follow the prior, as far as these draws tell."
+        alone = f"The slot of {name!r} {'follows' if number else 'does not follow'}"
+        slots = alone if size == 1 else f"{number} of {size} slots of {name!r} follow"
+        yield f"{slots} the prior, as far as these draws tell."
     others = conformity.table.sort_values("effect", ascending=False).query("not follows")
     for row in others.head(_MAX_SLOTS).to_dict("records"):
         yield (

@@ -330,7 +330,7 @@ def test_verdicts_come_with_the_six_slots_that_are_furthest():
     lines = str(by_hand()).splitlines()
     assert lines == [
         "2 of 9 slots of 'unit' follow the prior, as far as these draws tell.",
-        "1 of 1 slots of 'other' follow the prior, as far as these draws tell.",
+        "The slot of 'other' follows the prior, as far as these draws tell.",
         "  unit 1: effect 0.700, noise floor 0.050, contraction 35%",
         "  unit 3: effect 0.600, noise floor 0.050, contraction 30%",
         "  unit 5: effect 0.500, noise floor 0.050, contraction 25%",
@@ -343,6 +343,10 @@ def test_verdicts_come_with_the_six_slots_that_are_furthest():
     ]
     given = str(by_hand(given=("tau", "b"))).splitlines()
     assert given[-2:] == ["As they are, for their prior ties units to each other: tau, b.", lines[-1]]
+    apart = by_hand().table.assign(follows=False)
+    assert str(by_hand(table=apart)).splitlines()[1] == (
+        "The slot of 'other' does not follow the prior, as far as these draws tell."
+    )
     assert str(by_hand(p_value=np.nan)) == (
         "Not enough draws to tell which slots follow the prior: 4000 draws are worth about 400 independent ones. Run "
         "longer, or more chains."
