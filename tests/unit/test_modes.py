@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from numpyro_symmetry import Symmetry, SymmetryError, rebase
 from numpyro_symmetry.diagnostics import modes
@@ -35,6 +36,29 @@ def test_copies_under_other_labels_are_one_mode():
     assert set(found.again) == {1}
     # one number of one label has three clearly separate modes
     assert len(hills(draws["loc"][..., :1].reshape(-1, 1)[::3]).peaks) == 3
+
+
+def along_a_line(apart, count=1600):
+    """Quantiles of two unit normals so far apart."""
+    grid = np.linspace(-6.0, 6.0 + apart, 20_001)
+    cumulative = 0.5 * (stats.norm.cdf(grid) + stats.norm.cdf(grid - apart))
+    return np.interp((np.arange(count) + 0.5) / count, cumulative, grid)[:, None]
+
+
+@pytest.mark.parametrize(("apart", "number"), [(3.0, 1), (4.2, 2)])
+def test_a_valley_of_a_nat_parts_two_modes(apart, number):
+    depth = stats.norm.logpdf(0.0) + np.log((1.0 + np.exp(-0.5 * apart**2)) / 2.0) - stats.norm.logpdf(apart / 2.0)
+    assert (depth > 1.0) == (number == 2)
+    assert depth < 1.6
+    assert len(hills(along_a_line(apart)).peaks) == number
+
+
+def test_a_gap_that_no_neighbour_spans_parts_nothing_by_itself():
+    # half as wide again as the reach of the last point before it, so that only the tree goes across
+    points = np.concatenate([np.arange(200.0), 234.0 + np.arange(200.0)])[:, None]
+    found = hills(points)
+    assert len(found.peaks) == 1
+    assert not found.labels.any()
 
 
 def test_two_modes_and_their_shares():

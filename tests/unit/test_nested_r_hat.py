@@ -23,7 +23,12 @@ def slow(values, groups):
     scores = stats.norm.ppf((ranks - 0.375) / (values.size + 0.25))
     parts = [scores[groups == k] for k in np.unique(groups)]
     means = [part.mean() for part in parts]
-    within = [part.mean(1).var(ddof=1) + np.mean([chain.var(ddof=1) for chain in part]) for part in parts]
+    # a spread of one number is none
+    within = [
+        (part.mean(1).var(ddof=1) if len(part) > 1 else 0.0)
+        + (part.var(1, ddof=1).mean() if part.shape[1] > 1 else 0.0)
+        for part in parts
+    ]
     return np.sqrt(1.0 + np.var(means, ddof=1) / np.mean(within))
 
 
@@ -34,6 +39,15 @@ def test_it_is_the_formula_whatever_the_labels():
     assert found["Σ loc"] == pytest.approx(slow(loc.sum(2), GROUPS))
     again = nested_r_hat(relabelled(loc, seed=1), GROUPS, invariants={"range": np.ptp(loc, axis=2)})
     assert again == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
+    ("num_draws", "groups"),
+    [(3, np.arange(24)), (1, np.arange(24) // 2), (1, np.arange(24) % 2), (2, np.arange(24) // 12)],
+)
+def test_what_there_is_one_of_has_no_variance(num_draws, groups):
+    loc = np.array([-3.0, 0.0, 3.0]) + np.random.default_rng(2).standard_normal((24, num_draws, 3))
+    assert nested_r_hat(relabelled(loc), groups)["Σ loc"] == pytest.approx(slow(loc.sum(2), groups))
 
 
 @pytest.mark.parametrize("draws", [1, 4])

@@ -60,6 +60,15 @@ def test_kinds_of_units_are_counted():
     assert float(distinct_units(jax.grad(log_permanent)(jax.numpy.asarray(shuffled)))) == pytest.approx(3, rel=1e-5)
 
 
+def test_units_are_counted_along_rows_of_each_table():
+    # rows and columns hold different numbers
+    one = np.array([[0.2, 0.8, 0.0], [0.5, 0.1, 0.4], [0.3, 0.1, 0.6]])
+    expected = [sum(np.prod(row**row) for row in table) for table in (one, one.T, np.eye(3))]
+    np.testing.assert_allclose(distinct_units(np.stack([one, one.T, np.eye(3)])), expected)
+    with pytest.raises(SymmetryError, match="'probabilities' is a masked array"):
+        distinct_units(np.ma.masked_array(np.eye(2), [[False, True], [True, False]]))
+
+
 def test_places_of_a_table_are_those_of_all_permutations():
     table = np.random.default_rng(0).normal(size=(4, 4))
     weights = {p: np.exp(table[np.arange(4), list(p)].sum()) for p in itertools.permutations(range(4))}
