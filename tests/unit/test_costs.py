@@ -194,6 +194,10 @@ def test_sites_are_named_and_not_the_parts_that_they_are_cut_into(kind):
     of_loc = r"^Site 'loc'(?! *#)"
     with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
         rebase(negative, symmetry, cost=logs)
+    zero = draws["loc"].copy()
+    zero[-1].flat[0] = 0.0
+    with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
+        rebase(draws | {"loc": zero}, symmetry, cost=logs)
     with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
         found.score(negative, logs)
     with pytest.raises(SymmetryError, match=rf"{of_loc} holds values that are not positive"):
@@ -210,6 +214,20 @@ def test_sites_are_named_and_not_the_parts_that_they_are_cut_into(kind):
         SymmetryError, match=r"(?s)^(?!.*#).* relabelled by .* scale: .*, by .* loc: .*Use one symmetry"
     ):
         rebase(draws, symmetry.restrict(sites=["loc"]), reference=found)
+
+
+@pytest.mark.parametrize(("dtype", "far"), [(np.float32, 1e18), (np.float64, 1e141)])
+@pytest.mark.parametrize("way", [1, -1])
+def test_distances_of_plain_values_are_taken_as_far_as_their_squares_have_numbers(dtype, far, way):
+    symmetry, cost = Symmetry.mixture("loc"), EuclideanCost(standardize=False)
+    loc = np.random.default_rng(0).standard_normal((60, 3))
+    expected = rebase({"loc": loc}, symmetry, cost=cost, null=False).elements["component"]
+    near = (loc * (far / 100.0) ** way).astype(dtype)
+    np.testing.assert_array_equal(
+        rebase({"loc": near}, symmetry, cost=cost, null=False).elements["component"], expected
+    )
+    with pytest.raises(SymmetryError, match="'loc' holds values that differ by up to"):
+        rebase({"loc": (loc * far**way).astype(dtype)}, symmetry, cost=cost, null=False)
 
 
 def test_stored_sites_may_have_any_name():

@@ -148,6 +148,7 @@ def test_what_is_no_element_of_the_group_is_refused_everywhere(use, part, messag
     ("make", "error", "message"),
     [
         (lambda: inverse([1, 0]), TypeError, "An element maps the name of each group to a permutation.*got list"),
+        (lambda: compose({"a": jnp.arange(2)}, [1, 0]), TypeError, "An element maps the name of each group.*got list"),
         (lambda: inverse({"a": jnp.arange(2), "a/b": jnp.arange(3)}), SymmetryError, r"expected \(..., 2, 3\)"),
         (
             lambda: inverse({"a": jnp.arange(2), "a/b": jnp.zeros((3, 1), int)}),
@@ -218,6 +219,8 @@ def test_bad_arguments_are_named(make, error, message):
 def test_traced_elements_are_not_looked_at():
     batch = jnp.array([[1, 2, 0], [0, 1, 2]])
     assert jax.jit(num_transpositions)({"g": batch})["g"].tolist() == [2, 0]
+    stack = np.stack([np.asarray(batch), [[1, 0, 2], [2, 1, 0]]])
+    assert num_transpositions({"g": stack})["g"].tolist() == [[2, 0], [1, 1]]
     assert jax.jit(inverse)({"g": batch})["g"].tolist() == [[2, 0, 1], [0, 1, 2]]
     moved = jax.jit(lambda g: ORBITS.apply({"g": g}, {"a": np.arange(3.0)})["a"])(jnp.array([1, 0, 2]))
     assert moved.tolist() == [1.0, 0.0, 2.0]
