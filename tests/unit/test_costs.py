@@ -230,6 +230,17 @@ def test_distances_of_plain_values_are_taken_as_far_as_their_squares_have_number
         rebase({"loc": (loc * far**way).astype(dtype)}, symmetry, cost=cost, null=False)
 
 
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost("identity")])
+@pytest.mark.parametrize("unit", [1e-170, 1e170])
+def test_standardized_values_have_no_unit(unit, cost):
+    loc = np.random.default_rng(0).standard_normal((60, 3))
+    one, other = (
+        rebase({"loc": x}, Symmetry.mixture("loc"), cost=cost, null=False).elements["component"]
+        for x in (loc, unit * loc)
+    )
+    np.testing.assert_array_equal(one, other)
+
+
 def test_stored_sites_may_have_any_name():
     symmetry = Symmetry({"loc#a": ("k",)}, orbits={"k": (0, 0, 0, 1)})
     draws = {"loc#a": np.random.default_rng(0).standard_normal((60, 4))}
