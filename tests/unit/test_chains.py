@@ -114,6 +114,7 @@ def test_constants_infinite_values_and_values_that_are_not_numbers_are_told_apar
     few = chains_of(values[:, :3])
     assert np.isnan([few.r_hat, few.ess, few.chance]).all()
     assert few.num_undefined == 1
+    assert few.num_apart == chains_of(values[:1]).num_apart == 0
 
 
 def test_entries_in_chunks_are_those_of_one(monkeypatch):
@@ -201,6 +202,13 @@ def test_chance_of_raw_draws_is_that_of_numbers_above_alone():
     values[..., 0] = rng.standard_normal((4, 400)).cumsum(1)
     assert np.isnan(as_sampled(values).chance)
     assert not np.isnan(chains_of(values).chance)
+
+
+def test_scores_of_values_whose_median_is_infinite_are_those_of_a_very_large_one():
+    values = np.random.default_rng(0).standard_normal((2, 50, 3))
+    infinite, large = (np.where(values > -0.3, above, values) for above in (np.inf, 1e300))
+    for found, expected in zip(both_scores(infinite), both_scores(large), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_equal_values_share_their_scores():
@@ -324,6 +332,7 @@ def test_numbers_that_are_apart_are_counted_and_known_by_their_places():
     assert [place for _, place in found.furthest[:2]] == [29990, 7]
     assert [r_hat for r_hat, _ in found.furthest] == sorted((r_hat for r_hat, _ in found.furthest), reverse=True)
     assert found.furthest[0][0] == found.r_hat
+    assert found.num_apart > len(found.furthest) == 4
     each = [chains_of(values[..., [k]]).num_apart for k in range(50)]
     assert chains_of(values[..., :50]).num_apart == sum(each)
     assert each[3] == each[5] == 0
