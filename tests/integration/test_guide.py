@@ -631,6 +631,18 @@ def test_jit_and_scan_after_setup():
         jax.jit(SVI(network, fresh(), optax.adam(1e-2), Trace_ELBO()).init)(jax.random.key(0), X, Y)
 
 
+@pytest.mark.parametrize("base", [autoguide.AutoNormal, lambda model: AutoConditional(autoguide.AutoNormal(model))])
+def test_trains_where_nothing_is_compiled(base):
+    def model(x, y):
+        hidden = jnp.tanh(x @ normal("w1", 1, 3))
+        numpyro.sample("y", dist.Normal(hidden @ normal("w2", 3), 0.3).to_event(1), obs=y)
+
+    with jax.disable_jit():
+        svi = SVI(model, AutoSymmetrized(base(model)), optax.adam(1e-2), Trace_ELBO())
+        _, loss = svi.update(svi.init(jax.random.key(0), X, Y), X, Y)
+    assert np.isfinite(loss)
+
+
 def test_wide_general_guide_trains_through_its_surrogate():
     def model(x, y=None):
         w1, w2 = normal("w1", 1, 6), normal("w2", 6)

@@ -508,9 +508,10 @@ def test_an_invalid_parameter_is_named_as_numpyro_names_it(asked):
         asked(lambda y: model(1.0, y), (np.zeros(3),))
 
 
+@pytest.mark.parametrize("context", [jax.checking_leaks, jax.disable_jit])
 @pytest.mark.parametrize("asked", [find_symmetry, lambda model, args: check_symmetry(model, MLP, args)])
-def test_what_is_asked_while_leaks_are_checked_is_answered(asked):
-    with jax.checking_leaks():
+def test_what_is_asked_while_jax_is_being_debugged_is_answered(asked, context):
+    with context():
         asked(network, (X, Y))
 
 
