@@ -175,7 +175,7 @@ def _by_site(
 def _of_coordinates(site: str, entries: tuple[AxisEntry, ...], support: Any) -> tuple[AxisEntry, ...]:
     """Entries of the unconstrained coordinates: where x is exchanged with the rest of a whole, they change sign."""
     wholes = {entry.total for entry in entries if isinstance(entry, Complement)}
-    if not wholes or support is constraints.real or support.is_discrete:
+    if not wholes or support is constraints.real:
         return entries
     if wholes != {getattr(support, "lower_bound", math.nan) + getattr(support, "upper_bound", math.nan)}:
         raise SymmetryError(
