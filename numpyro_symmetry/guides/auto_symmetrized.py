@@ -213,6 +213,7 @@ class AutoSymmetrized(AutoGuide):
         assert self.layout is not None
         if not self.layout.symmetry.groups:
             return result
+        requirements.refuse_enumerated(self.base, self.layout, trace, args, kwargs)
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
         key = key_for(self.estimator, self.layout)
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}

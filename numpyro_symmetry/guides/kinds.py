@@ -212,9 +212,10 @@ def read_off_latents(guide: object, trace: Trace) -> dict[str, Any]:
 
 def _before_the_bijection(site: Any, support: Any) -> Array | None:
     """The value before the support's own bijection, if a site's distribution drew one and used that; else ``None``."""
-    fn, steps, bijection = without_wrappers(site["fn"]), site["intermediates"] or (), biject_to(support)
+    fn, steps = without_wrappers(site["fn"]), site["intermediates"] or ()
     if not isinstance(fn, dist.TransformedDistribution) or len(steps) != 1 or len(fn.transforms) != 1:
         return None
+    bijection = biject_to(support)
     if not is_same(entrywise(fn.transforms[0]), entrywise(bijection)):
         return None
     drawn = steps[0][0]

@@ -44,8 +44,9 @@ from numpyro_symmetry.symmetry.restriction import with_total
 # draws for the moments of Gaussians that propose elements: bounds are valid whatever these are, and so many draws know
 # a mean to a fifth of a standard deviation
 _NUM_MOMENT_DRAWS = 32
-# least standard deviation, of draws that are all alike, so that nothing is divided by zero
-_SMALLEST_SCALE = 1e-6
+# least standard deviations, of draws that are all alike, so that nothing is divided by zero; of whole numbers that of a
+# uniform one wide, for a draw that is new is at least as far away
+_SMALLEST_SCALE, _SMALLEST_SCALE_OF_INTEGERS = 1e-6, math.sqrt(1 / 12)
 
 
 class Layout(NamedTuple):
@@ -158,6 +159,8 @@ def _by_site(
         if site in white:
             return whitened(trace, site).draw
         support, value = entrywise(supports[site]), jnp.asarray(trace[site]["value"])
+        if support.is_discrete:
+            return value * 1.0
         if _acts_within(symmetry.axes[site], support):
             # the group permutes inside an event: no unconstrained coordinates move along with it
             is_simplex = support is constraints.simplex
@@ -275,10 +278,18 @@ def _alike(
     if set(known) >= set(layout.supports):
         return GaussianFactors(loc, scale)
     draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
+    by_site = _by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened)
+    least = layout.view.open(
+        {site: jnp.full_like(x, _least_scale(layout.supports[site])) for site, x in by_site.items()}, common=True
+    )
     return GaussianFactors(
         {site: value.mean(0) for site, value in draws.items()} | loc,
-        _widened(layout, {site: jnp.sqrt(x.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, x in draws.items()}) | scale,
+        _widened(layout, {site: jnp.sqrt(x.var(0, ddof=1) + least[site] ** 2) for site, x in draws.items()}) | scale,
     )
+
+
+def _least_scale(support: Any) -> float:
+    return _SMALLEST_SCALE_OF_INTEGERS if support.is_discrete else _SMALLEST_SCALE
 
 
 def _scales(layout: Layout, by_site: dict[str, Array]) -> dict[str, Array]:

@@ -20,6 +20,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.entropy import General
 from numpyro_symmetry.guides.density import (
+    dependencies,
     latent_values,
     log_densities_at,
     log_density_by_site,
@@ -41,6 +42,7 @@ from numpyro_symmetry.models import (
     trace_model,
     without_wrappers,
 )
+from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
@@ -203,6 +205,25 @@ def refuse_plate_around_everything(guide: Any) -> None:
             f"Every site lies in plate {sorted(shared)[0]!r}, so RenyiELBO would count the correction once per member. "
             "Give the latent sites a batch dimension instead (expand(...).to_event(...))."
         )
+
+
+def refuse_enumerated(guide: Any, layout: Layout, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse `TraceEnum_ELBO` where it sums out a site of the guide that shares a distribution with relabelled ones.
+
+    What relabelling adds would then have another value for each of the site's, and be weighed as these are.
+    """
+    summed = {name for name, site in latent_of(trace).items() if site["infer"].get("enumerate") == "parallel"}
+    if not summed or not is_enumerated():
+        return
+    for site, on in dependencies(guide, trace, args, kwargs).items():
+        of_site = {site} | on
+        if (by := sorted(of_site & summed)) and (moved := sorted(of_site & set(layout.symmetry.axes))):
+            raise UnsupportedGuideError(
+                f"The guide marks {by} to be enumerated (infer={{'enumerate': 'parallel'}}), and they depend on "
+                f"{moved}, which are relabelled, or these on them: no bound holds where TraceEnum_ELBO sums them out "
+                "of the guide. Take the mark away, to draw them and train by TraceGraph_ELBO; or leave them to the "
+                "model, out of which TraceEnum_ELBO sums what the guide does not draw."
+            )
 
 
 def _disagreeing(own: Mapping[str, float], again: Mapping[str, float]) -> list[str]:

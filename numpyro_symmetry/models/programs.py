@@ -13,7 +13,7 @@ import hashlib
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -54,8 +54,10 @@ class Precision(NamedTuple):
         return _context(self.traced_in_double)
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """A context in which programs are compiled and run in this precision."""
-        return _context(self.evaluated_in_double)
+        """A context in which programs are compiled and run in this precision, also where nothing else is compiled."""
+        stack = _context(self.evaluated_in_double)
+        stack.enter_context(_compiling())
+        return stack
 
 
 DOUBLE, WIDENED = Precision(True, True), Precision(False, True)
@@ -67,7 +69,7 @@ def session_precision() -> Precision:
     return Precision(double, double)
 
 
-def _context(double: bool) -> AbstractContextManager[Any]:
+def _context(double: bool) -> ExitStack:
     stack = ExitStack()
     # another context than the session's has whatever runs in it compiled anew
     if double != session_precision().traced_in_double:
@@ -75,6 +77,11 @@ def _context(double: bool) -> AbstractContextManager[Any]:
     if double:
         stack.enter_context(jax.default_matmul_precision("highest"))
     return stack
+
+
+def _compiling() -> AbstractContextManager[Any]:
+    """A context in which what is compiled ahead of its calls may be, and may be called: under `jax.disable_jit` too."""
+    return jax.disable_jit(False) if jax.config.jax_disable_jit else nullcontext()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Program(NamedTuple):
@@ -291,8 +298,15 @@ def _executable(program: Program, how: tuple[Any, ...], function: Callable, shap
 
 def compiled_quickly(function: Callable, *args: Any) -> Callable:
     """A function that is evaluated once or twice, compiled for arguments like these."""
-    traced = jax.jit(function).trace(*args)
-    return traced.lower().compile(_options(traced.jaxpr.jaxpr))
+    with _compiling():
+        traced = jax.jit(function).trace(*args)
+        made = traced.lower().compile(_options(traced.jaxpr.jaxpr))
+
+    def call(*args: Any) -> Any:
+        with _compiling():
+            return made(*args)
+
+    return call
 
 
 def _options(body: Any) -> dict[str, Any] | None:

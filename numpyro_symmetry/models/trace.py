@@ -179,7 +179,8 @@ def outline(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_
         return {name: site["value"] for name, site in trace.items() if site["type"] in _VALUED}
 
     try:
-        shapes = jax.eval_shape(run)
+        with jax.check_tracer_leaks(False):  # the tracers are kept, to tell what is computed from what is known
+            shapes = jax.eval_shape(run)
     except jax.errors.JAXTypeError:  # the model looks at values of its data, which an abstract run turns into tracers
         trace, shapes = trace_model(model, args, kwargs, rng_key), None
     if not latent_of(trace) and not leaves_of_parameters(trace):

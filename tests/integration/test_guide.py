@@ -130,6 +130,23 @@ def by_hand(x, y=None):
     numpyro.sample("noise", dist.LogNormal(numpyro.param("m3", 0.0), 0.2))
 
 
+def spikes(y):
+    """Some of the weights are used, and some are not."""
+    w = normal("w", 3)
+    used = numpyro.sample("used", dist.Bernoulli(0.4).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal((w * used).sum(-1), 0.7).expand(y.shape).to_event(1), obs=y)
+
+
+def spikes_by_hand(y, logits=(0.5, -0.3, 0.1)):
+    used = numpyro.sample("used", dist.Bernoulli(logits=numpyro.param("logits", jnp.array(logits))).to_event(1))
+    numpyro.sample("w", dist.Normal(jnp.array([0.2, 0.5, 0.3]), 0.4 + 0.1 * used).to_event(1))
+
+
+SPIKES = Symmetry({"w": ("weight",), "used": ("weight",)})
+# what no automatic guide draws is here alone
+BY_HAND = {"network": (by_hand, *CASES["network"]), "spikes": (spikes_by_hand, spikes, (CLUSTERED,), SPIKES)}
+
+
 def independent_log_density(guide, data, values, args):
     """log q at constrained values without the package's help: AutoContinuous through its own posterior."""
     if not isinstance(guide, autoguide.AutoContinuous):
@@ -164,18 +181,19 @@ def pairs():
     for case, base in itertools.product(CASES, GUIDES):
         is_fast = case == "network" or base == "AutoNormal" or (case, base) in MIXED
         yield pytest.param(case, base, id=f"{case}-{base}", marks=() if is_fast else pytest.mark.slow)
-    yield pytest.param("network", "by hand", id="network-by hand")
+    for case in BY_HAND:
+        yield pytest.param(case, "by hand", id=f"{case}-by hand")
 
 
 @pytest.mark.parametrize(("case", "base"), list(pairs()))
 def test_total_density_is_the_mean_over_the_group(case, base):
     """Base sites plus the correction equal log q^G enumerated by other means, to 1e-9."""
-    model, args, symmetry = CASES[case]
+    inner, model, args, symmetry = BY_HAND[case] if base == "by hand" else (None, *CASES[case])
     if base == "AutoIAFNormal" and case == "two hidden layers":
         args = tuple(a[:3] for a in args)
     with jax.enable_x64(True):
         args = tuple(jnp.asarray(a) for a in args)
-        inner = by_hand if base == "by hand" else GUIDES[base](model, next(iter(symmetry.axes)), init_scale=0.7)
+        inner = inner or GUIDES[base](model, next(iter(symmetry.axes)), init_scale=0.7)
         guide = AutoSymmetrized(inner, symmetry, model=model, estimator="exact", check=base == "AutoNormal")
         guide.setup(jax.random.key(0), *args)
 
@@ -395,6 +413,30 @@ def test_sample_posterior_and_summaries():
         guide.get_posterior(params)
 
 
+@pytest.mark.parametrize("logit", [0.0, -5.0])
+def test_whole_numbers_that_hardly_vary_leave_the_bound_below_the_information(logit):
+    """A label that none of the draws behind a proposal had is no more certain than a label apart."""
+
+    def base(y):
+        spikes_by_hand(y, logits=(logit, logit, 0.1))
+
+    informations = {}
+    for estimator in ("exact", "sequential", "importance"):
+        guide = AutoSymmetrized(base, SPIKES, model=spikes, estimator=estimator, check=False)
+        guide.setup(jax.random.key(0), CLUSTERED)
+
+        def information(key, guide=guide):
+            trace = handlers.trace(handlers.seed(guide, key)).get_trace(CLUSTERED)
+            return -trace["_symmetry_correction"]["fn"].log_prob(jnp.empty((0,)))
+
+        informations[estimator] = np.asarray(jax.jit(jax.vmap(information))(jax.random.split(jax.random.key(1), 500)))
+    exact = informations.pop("exact")
+    for found in informations.values():
+        gap = exact - found
+        assert found.min() > -20.0
+        assert -4.0 * gap.std() / 500**0.5 < gap.mean() < 0.5
+
+
 def test_what_a_flow_has_not_is_named():
     guide = AutoSymmetrized(autoguide.AutoIAFNormal(network, hidden_dims=[10]), CASES["network"][2], check=False)
     params = initial(guide, X, Y)
@@ -587,6 +629,18 @@ def test_jit_and_scan_after_setup():
     assert np.isfinite(np.asarray(losses)).all()
     with pytest.raises(SymmetryError, match=r"Call guide.setup\(rng_key, \*model_args\) once before"):
         jax.jit(SVI(network, fresh(), optax.adam(1e-2), Trace_ELBO()).init)(jax.random.key(0), X, Y)
+
+
+@pytest.mark.parametrize("base", [autoguide.AutoNormal, lambda model: AutoConditional(autoguide.AutoNormal(model))])
+def test_trains_where_nothing_is_compiled(base):
+    def model(x, y):
+        hidden = jnp.tanh(x @ normal("w1", 1, 3))
+        numpyro.sample("y", dist.Normal(hidden @ normal("w2", 3), 0.3).to_event(1), obs=y)
+
+    with jax.disable_jit():
+        svi = SVI(model, AutoSymmetrized(base(model)), optax.adam(1e-2), Trace_ELBO())
+        _, loss = svi.update(svi.init(jax.random.key(0), X, Y), X, Y)
+    assert np.isfinite(loss)
 
 
 def test_wide_general_guide_trains_through_its_surrogate():

@@ -276,6 +276,34 @@ def test_bounds_of_discrete_sites_are_those_of_the_enumerating_elbo_and_below_th
     assert bounds.lower < bounds.importance_weighted < truth + 4 * bounds.importance_weighted_error
 
 
+@pytest.mark.parametrize("follows", ["w", "k", "neither"])
+def test_a_site_that_is_summed_out_of_a_guide_shares_nothing_with_relabelled_ones(follows):
+    def model(y):
+        k = numpyro.sample("k", dist.Bernoulli(0.3))
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(w.sum(-1) + k, 1.0), obs=y)
+
+    def draw_w(k=0.0):
+        return numpyro.sample("w", dist.Normal(jnp.array([0.1, 0.9]) + jnp.expand_dims(k, -1), 0.6).to_event(1))
+
+    def draw_k(w=0.0):
+        return numpyro.sample("k", dist.Bernoulli(logits=jnp.sum(w)), infer={"enumerate": "parallel"})
+
+    orders = {
+        "w": lambda y: draw_w(draw_k()),
+        "k": lambda y: draw_k(draw_w()),
+        "neither": lambda y: (draw_k(), draw_w()),
+    }
+    base, elbo = orders[follows], TraceEnum_ELBO(max_plate_nesting=0)
+    guide = AutoSymmetrized(base, Symmetry({"w": ("unit",)}), model=model, check=False).setup(KEY, 0.7)
+    if follows == "neither":
+        gain = elbo.loss(KEY, {}, model, base, 0.7) - elbo.loss(KEY, {}, model, guide, 0.7)
+        assert 0.0 < float(gain) <= math.log(2)
+    else:
+        with pytest.raises(UnsupportedGuideError, match=r"marks \['k'\] to be enumerated .* \['w'\], which are relab"):
+            elbo.loss(KEY, {}, model, guide, 0.7)
+
+
 def test_refuses_bounds_where_the_guide_leaves_a_continuous_site():
     def model(y):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))

@@ -1329,7 +1329,7 @@ def test_posterior_draws_need_the_parameters():
         guide.sample_posterior(jax.random.key(0), {}, X, Y)
     with handlers.seed(rng_seed=0):
         guide(X, Y)
-    with pytest.raises(SymmetryError, match=r"Parameters .*noise_auto_loc.* are missing"):
+    with jax.checking_leaks(), pytest.raises(SymmetryError, match=r"Parameters .*noise_auto_loc.* are missing"):
         guide.sample_posterior(jax.random.key(0), {}, X, Y)
 
 

@@ -508,6 +508,13 @@ def test_an_invalid_parameter_is_named_as_numpyro_names_it(asked):
         asked(lambda y: model(1.0, y), (np.zeros(3),))
 
 
+@pytest.mark.parametrize("context", [jax.checking_leaks, jax.disable_jit])
+@pytest.mark.parametrize("asked", [find_symmetry, lambda model, args: check_symmetry(model, MLP, args)])
+def test_what_is_asked_while_jax_is_being_debugged_is_answered(asked, context):
+    with context():
+        asked(network, (X, Y))
+
+
 def test_priors_alone_prove_nothing():
     """Of inputs that are zero the likelihood says nothing of the first layer, whose prior does not mind anything."""
 
