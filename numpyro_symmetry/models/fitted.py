@@ -26,7 +26,7 @@ _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
 _REMEDY_OF_STATE = "Pass svi.get_params(state) | state.mutable_state, where state is svi.run's result.state"
 _OF_ANOTHER = (
     " They look like those of another guide, as where an AutoGuideList hands all parameters to each of its guides: "
-    "symmetrize it as a whole, AutoSymmetrized(parts)."
+    "symmetrize it as a whole: AutoSymmetrized(parts)."
 )
 # how far there and back again may round
 _TOLERANCE = 1e-3
