@@ -30,8 +30,8 @@ _UNIT = Fraction(1)
 ONE: Form = ((_ONE, _UNIT),)
 
 # operations that leave real numbers as they are, or move them about and add them; odd and even ones
-SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision"}
-LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
+SAME = {"copy", "stop_gradient", "convert_element_type", "reduce_precision"}
+LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
 ODD = {"tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "sign", "round"}
 EVENS = {"cos", "cosh", "square", "one_minus_square"}
 # functions that are odd about a constant: logistic(x) - 1/2

@@ -46,9 +46,7 @@ def _scatter(combine: np.ufunc | None) -> Callable[..., np.ndarray]:
 
 
 _COMBINED = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-SCATTERS = {"scatter": _scatter(None)} | {
-    f"scatter{mark}{name}": _scatter(combine) for name, combine in _COMBINED.items() for mark in "-_"
-}
+SCATTERS = {"scatter": _scatter(None)} | {f"scatter-{name}": _scatter(combine) for name, combine in _COMBINED.items()}
 
 
 def _written(

@@ -112,7 +112,7 @@ def concatenate(op: Operation) -> list[Value]:
 
 def stack(op: Operation) -> list[list[Term]]:
     """A new axis, each of whose indices comes from another value."""
-    position = op.params.get("axis", op.params.get("dimension", 0))
+    position = op.params["axis"]
     out = [functools.reduce(op.meet, terms) for terms in zip(*op.axes, strict=True)]
     out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
     return [out]

@@ -17,7 +17,7 @@ from numpyro_symmetry.discovery.labels.values import Known, Pointer, Typed, Valu
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 # operations that leave indices what they are, only elsewhere
-_CARRIES = "broadcast_in_dim copy expand_dims reshape slice squeeze stop_gradient transpose".split()
+_CARRIES = "broadcast_in_dim copy reshape slice squeeze stop_gradient transpose".split()
 
 
 def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Typed:

@@ -46,7 +46,7 @@ def scatter(op: Operation) -> Axes:
         return [_at_indices(op)]
     # before labels change
     _note_written(op, numbered)
-    (_, indices, updates), is_sum = op.operands, op.name in ("scatter-add", "scatter_add")
+    (_, indices, updates), is_sum = op.operands, op.name == "scatter-add"
     if isinstance(indices, Known) and isinstance(updates, Known) and is_sum:
         values = np.asarray(updates.value)
         added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
@@ -148,8 +148,7 @@ def _note_written(op: Operation, numbered: np.ndarray) -> None:
             op.note(term, start, stop)
 
 
-_SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
 WRITING: dict[str, Rule] = {
-    **dict.fromkeys(_SCATTERS, scatter),
+    **dict.fromkeys(places.SCATTERS, scatter),
     "dynamic_update_slice": dynamic_update_slice,
 }
