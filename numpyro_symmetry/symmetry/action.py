@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, num_axes, open_axes, open_shape
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, labels, num_axes, open_shape
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, over
 from numpyro_symmetry.symmetry.pieces import pieces_of
@@ -23,7 +23,7 @@ def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> A
     first = value.ndim - num_axes(entries)
     lead, event = value.shape[:first], value.shape[first:]
     if not is_cut(entries):
-        axes = open_axes(entries)
+        axes = labels(entries)
         moved = _act(g, axes, value.reshape(open_shape(entries, value.shape)))
         return moved.reshape(moved.shape[: moved.ndim - len(axes)] + event)
     flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)

@@ -159,10 +159,8 @@ class PlainView:
     ) -> PlainView:
         """The view of a symmetry, bound, with the sizes of values; ``nested``: with units in blocks that move too."""
         whole, torn = separated(symmetry) if nested else (untangled(symmetry), {})
-        shapes = {}
-        for site, entries in whole.axes.items():
-            shape = np.shape(values[site])
-            shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
+        given = {site: np.shape(values[site]) for site in whole.axes}
+        shapes = {site: shape[len(shape) - num_axes(whole.axes[site]) :] for site, shape in given.items()}
         return PlainView(whole, shapes, with_single, torn)
 
     @cached_property
@@ -324,15 +322,13 @@ class PlainView:
         ``apart``: the latter one by one, for others are fibred over them.
         """
         group = self.whole.groups.get(name)
-        orbits = [np.arange(n)] if group is None else group.members()
-        found: list[Cut] = []
-        alone = []
-        for label, members in enumerate(orbits):
-            is_single = self.with_single and not apart and group is not None and group.orbits is None and not group.over
-            if group is not None and (len(members) > 1 or group.signed or is_single):
-                found.append((_plain_name(name, group, above, label), members))
-            else:
-                alone.append(members)
+        if group is None:
+            found, alone = list[Cut](), [np.arange(n)]
+        else:
+            kept = group.signed or (self.with_single and not apart and group.orbits is None and not group.over)
+            orbits = [(members, kept or len(members) > 1) for members in group.members()]
+            found = [(_plain_name(name, group, above, k), one) for k, (one, moves) in enumerate(orbits) if moves]
+            alone = [members for members, moves in orbits if not moves]
         still = np.sort(np.concatenate(alone)) if alone else np.arange(0)
         return found + ([(None, one) for one in still[:, None]] if apart else [(None, still)] if alone else [])
 

@@ -162,15 +162,13 @@ def _edits(symmetry: Symmetry, name: str, place: Values, of: Nouns) -> Iterator[
     for site, value in place.items():
         entries = padded(symmetry.axes.get(site, ()), value.ndim)
         for position, entry in enumerate(entries):
-            axis = position - len(entries)
+            axis, edits = position - len(entries), list[tuple[AxisEntry, str]]()
+            where = f"axis {axis} of {of.array} {site!r}"
             if entry is None and value.shape[axis] == size:
-                edits: list[tuple[AxisEntry, str]] = [(name, f"Add {name!r} to axis {axis} of {of.array} {site!r}.")]
+                edits = [(name, f"Add {name!r} to {where}.")]
             elif entry == name:
-                edits = [(None, f"Remove {name!r} from axis {axis} of {of.array} {site!r}.")]
-                if signed:
-                    edits.append((Unsigned(name), f"Mark axis {axis} of {of.array} {site!r} as Unsigned({name!r})."))
-            else:
-                continue
+                marked = (Unsigned(name), f"Mark {where} as Unsigned({name!r}).")
+                edits = [(None, f"Remove {name!r} from {where}."), *[marked][:signed]]
             for edit, text in edits:
                 axes = dict(symmetry.axes) | {site: (*entries[:position], edit, *entries[position + 1 :])}
                 if name in group_names(axes):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
 from numpyro_symmetry.discovery.proof.frozen import (
     FrozenModel,
@@ -169,6 +170,17 @@ def prove(
     if evidence.is_near and (unseen := _unseen(evidence, action, controlled)):
         return proof._replace(outcome=Outcome.ROUNDS, label=unseen[0], controls=controls)
     return proof._replace(controls=controls)
+
+
+def holds_on(
+    evidence: Iterable[Evidence],
+    symmetry: Symmetry,
+    rng: np.random.Generator,
+    num_far: int = EFFORT.num_elements_far,
+    known: Container[str] = (),
+) -> bool:
+    """Whether all evidence proves a symmetry; none of it is made after the first that does not."""
+    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in evidence)
 
 
 def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
