@@ -389,8 +389,7 @@ def walked(
     results = walk.run_apart(program.jaxpr, [*latent, *given])
     if isinstance(program.joint, Outputs):
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
-            for term in walk.axes(value, var.aval.shape):
-                pin(term, Reason("is an output", strength="data"))
+            pin(Reason("is an output", strength="data"), *walk.axes(value, var.aval.shape))
     observed = [term for axes in data[len(data) - len(program.way.observed) :] for term in axes]
     ordered = {site for site, prior in program.priors.items() if is_ordered(prior.support)}
     return Reading(sites, walk, program.names, observed, ordered), results

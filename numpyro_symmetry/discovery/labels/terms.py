@@ -203,9 +203,9 @@ def impose(term: Term, colours: np.ndarray | None, reason: Reason) -> None:
             impose(part, own, reason)
 
 
-def pin(term: Term, reason: Reason) -> None:
+def pin(reason: Reason, *terms: Term) -> None:
     """Allow no exchange at all."""
-    for atom in atoms_of(term):
+    for atom in itertools.chain(*map(atoms_of, terms)):
         impose(atom, np.arange(atom.size), reason)
 
 
@@ -320,7 +320,7 @@ def _split_at(term: Term, position: int, reason: Reason) -> tuple[Term, Term]:
         return term, Uniform(0)
     rest = math.prod(part.size for part in term.parts[1:])
     if position % rest:
-        pin(term, reason)
+        pin(reason, term)
         return pinned(position, reason), pinned(term.size - position, reason)
     left, right = _split_at(term.parts[0], position // rest, reason)
     return Product([left, *term.parts[1:]]), Product([right, *term.parts[1:]])
@@ -361,8 +361,7 @@ def _split_factor(term: Uniform | Atom, outer: int, reason: Reason) -> tuple[Ter
 
 def _unify_products(a: Product, b: Product, reason: Reason) -> Term:
     same, left = factors(a.parts, b.parts, reason)
-    for term in left:
-        pin(term, reason)
+    pin(reason, *left)
     return a if left else resolve(Product(same))
 
 

@@ -175,7 +175,7 @@ class Walk:
         for value in values:
             for part in (value, *(value.columns or ())) if isinstance(value, Typed) else ():
                 if isinstance(part, Typed) and part.points is not None:
-                    pin(part.points.axis, part.points.reason)
+                    pin(part.points.reason, part.points.axis)
 
     def see(self, value: Value) -> None:
         """Remember which labels stand together."""

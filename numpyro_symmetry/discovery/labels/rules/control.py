@@ -40,7 +40,7 @@ def scan(op: Operation) -> list[Value]:
     steps: Term = axis(params["length"])
     for axes in op.axes[start:]:
         steps = op.meet(steps, axes[0])
-    pin(steps, op.reason("a loop goes through it in order", "moved"))
+    pin(op.reason("a loop goes through it in order", "moved"), steps)
     before, counted = walk.cells, walk.counted
     # within the loop every value stands for one step, except what is carried from one to the next
     for value in carry:

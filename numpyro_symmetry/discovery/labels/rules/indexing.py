@@ -213,7 +213,7 @@ def gather(op: Operation) -> Axes:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
             out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
         elif not is_pointed_at(op, columns, k):
-            pin(operand[k], pointed)
+            pin(pointed, operand[k])
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
             if indices.origin == Origin.COUNTED:
                 op.walk.count_through(operand[k], pointed)
@@ -277,7 +277,7 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
         moving = list(range(len(out))) if is_filled else varying(source)
         if is_filled or len(moving) > 1:
             op.mix(operand[k])
-            pin(operand[k], reason)
+            pin(reason, operand[k])
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
         elif not moving:
@@ -301,7 +301,7 @@ def in_another_order(op: Operation, term: Term, size: int, why: str | Reason, *,
     # data in another order are data
     met = next((r for r in reasons_of(term) if r.strength == "data"), reason)
     op.mix(term)
-    pin(term, reason)
+    pin(reason, term)
     return pinned(size, met)
 
 

@@ -24,7 +24,7 @@ def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Type
     """A value whose entries are indices of an axis; mere numbers if whole ones were ranked: the first of ties wins."""
     reason = op.reason(text)
     if np.dtype(op.equation.invars[0].aval.dtype).kind in "iub":
-        pin(term, reason)
+        pin(reason, term)
     # along a uniform axis the first index wins, wherever its entries are moved
     points = None if is_uniform(term) else Pointer(term, reason)
     return Typed(tuple(axes), points=points)

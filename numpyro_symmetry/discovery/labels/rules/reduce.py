@@ -31,7 +31,7 @@ def fold(op: Operation) -> Axes:
     for k in op.params["dimensions"]:
         for number, axes in enumerate(op.axes[:count]):
             op.mix(axes[k], operand=number)
-        pin(out[k], reason)
+        pin(reason, out[k])
     return [[term for k, term in enumerate(out) if k not in op.params["dimensions"]] for _ in op.out_shapes]
 
 
@@ -62,7 +62,7 @@ def sort(op: Operation) -> list[Value]:
     for number, axes in enumerate(op.axes):
         op.mix(axes[position], operand=number)
     if any(not unused and not labels for unused, labels in zip(op.unused[num_keys:], counted[num_keys:], strict=True)):
-        pin(ranked, reason)
+        pin(reason, ranked)
     axes = [pinned(term.size, reason) if k == position else term for k, term in enumerate(out)]
     return [indices_into(op, ranked, axes, reason.text) if labels else Typed(tuple(axes)) for labels in counted]
 

@@ -35,7 +35,7 @@ def dynamic_update_slice(op: Operation) -> Axes:
             first = int(np.clip(int(start.value), 0, whole.size - update.size))
             op.note(whole, first, first + update.size)
         reason = op.by_index("overwritten in part", *op.operands[2:])
-        pin(update, reason)
+        pin(reason, update)
         out.append(_written_to(op, whole, reason))
     return [out]
 
@@ -76,7 +76,7 @@ def _at_indices(op: Operation) -> list[Term]:
             out[k] = op.meet(operand[k], update[j])
         else:
             op.walk.read_as_numbers(indices)
-            pin(update[j], written)
+            pin(written, update[j])
             out[k] = _written_to(op, operand[k], written)
     columns = columns_of(indices, numbers.scatter_dims_to_operand_dims)
     for k in numbers.inserted_window_dims:
@@ -98,7 +98,7 @@ def _at_indices(op: Operation) -> list[Term]:
             out[batches[i]] = op.meet(out[batches[i]], both)
         elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
             # of two updates of one place, the last one stays
-            pin(both, written)
+            pin(written, both)
     return out
 
 
@@ -120,7 +120,7 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
     if is_uniform(term):
         return pinned(term.size, reason)
     op.mix(term)
-    pin(term, reason)
+    pin(reason, term)
     return resolve(term)
 
 
