@@ -229,9 +229,7 @@ class PlainView:
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
         groups = (symmetry or self.whole).groups
         cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
-        for name, part in given.items():
-            shape = part.permutation.shape
-            batch = shape[: len(shape) - 1 - cells[name]]
+        batch = next((part.permutation.shape[: -1 - cells[name]] for name, part in given.items()), batch)
         parts = {name: group.identity(batch).each(xp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
             if groups[group].orbits is None and not cell:
