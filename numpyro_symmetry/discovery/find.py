@@ -45,6 +45,7 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import is_cut, names_in
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.errors import NotFiniteError, warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.pytrees import ties_of
@@ -164,8 +165,8 @@ def find_symmetry(
 def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
     """The symmetry on all paths: an array that stands at further paths too (``ties``) is moved there as well."""
     axes = {name: found.axes[first] for name, first in ties.items() if first in found.axes}
-    of_first = {first: [finding for finding in found.findings if finding.site == first] for first in ties.values()}
-    findings = [finding._replace(site=name) for name, first in ties.items() for finding in of_first[first]]
+    own = by_key((finding.site, finding) for finding in found.findings)
+    findings = [finding._replace(site=name) for name, first in ties.items() for finding in own.get(first, ())]
     return replace(found, axes={**found.axes, **axes}, findings=(*found.findings, *findings))
 
 

@@ -260,7 +260,7 @@ def _balancing(pieces: Mapping[str, np.ndarray], powers: Mapping[Place, float], 
     for (piece, axis), power in powers.items():
         norms[power] += np.square(np.moveaxis(pieces[piece], axis, 0).reshape(size, -1)).sum(1)
     both = (norms[1.0] > 0) & (norms[-1.0] > 0)
-    return np.where(both, (norms[-1.0] / np.where(both, norms[1.0], 1.0)) ** 0.25, 1.0) if both.any() else np.ones(size)
+    return np.where(both, (norms[-1.0] / np.where(both, norms[1.0], 1.0)) ** 0.25, 1.0)
 
 
 @dataclass
