@@ -67,27 +67,26 @@ def _at_one_index(op: Operation, position: int, colours: np.ndarray) -> list[Ter
 
 
 def _at_indices(op: Operation) -> list[Term]:
-    (_, indices, _), numbers, (operand, _, update) = op.operands, op.params["dimension_numbers"], op.axes
-    batching = tuple(numbers.operand_batching_dims)
-    windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
+    (_, indices, _), (operand, _, update) = op.operands, op.axes
+    windows = places.windows_of(op.params, len(operand))
     out, written = list(operand), op.by_index("written at an index", indices)
-    for k, j in zip(windows, numbers.update_window_dims, strict=True):
+    for k, j in windows.along.items():
         if operand[k].size == update[j].size:
             out[k] = op.meet(operand[k], update[j])
         else:
             op.walk.read_as_numbers(indices)
             pin(written, update[j])
             out[k] = _written_to(op, operand[k], written)
-    columns = columns_of(indices, numbers.scatter_dims_to_operand_dims)
-    for k in numbers.inserted_window_dims:
+    columns = columns_of(indices, windows.pointed)
+    for k in windows.single:
         if (own := pointed_at(op, columns, k)) is not None:
             out[k] = op.meet(operand[k], own)
         else:
             op.walk.read_as_numbers(columns.get(k, indices))
             out[k] = _written_to(op, operand[k], written)
     # every index says where its own update goes
-    batches = dict(zip(numbers.scatter_indices_batching_dims, batching, strict=True))
-    along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
+    batches = {i: k for k, i in windows.batching.items()}
+    along = [j for j in range(len(update)) if j not in windows.along.values()]
     for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
         varies = not is_uniform(update[j])
         if i not in batches:
