@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,20 +51,20 @@ class Uniform:
     size: int
 
 
+@dataclass(eq=False)
 class Atom:
     """An axis of its own: its colours, and the term that it turned out to be (``link``; if joined, at line ``cut_at``).
 
     Numbers may overrule the ``soft`` colours, never the ``hard`` ones.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.link: Term | None = None
-        self.cut_at = ""
-        self.hard: np.ndarray | None = None
-        self.soft: np.ndarray | None = None
-        self.reasons: list[Reason] = []
-        self.serial: int = next(_serial)
+    size: int
+    link: Term | None = None
+    cut_at: str = ""
+    hard: np.ndarray | None = None
+    soft: np.ndarray | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    serial: int = field(default_factory=lambda: next(_serial))
 
     @property
     def colours(self) -> np.ndarray:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
 from numpyro_symmetry.discovery.proof import frozen as points
@@ -77,7 +76,7 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
         trials += [
             (ALL_GROUPS, {name: group.random(rng).part() for name, group in groups.items()}) for _ in range(count)
         ]
-    return [(label, element) for label, element in trials if not _is_identity(groups, element)]
+    return _moving(groups, trials)
 
 
 def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
@@ -90,9 +89,7 @@ def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
     drawn = {name: group.conjugators(rng, _cells(symmetry, name, rng)) for name, group in groups.items()}
     swaps = [(name, {name: swap.part()}) for name, (_, others) in drawn.items() for swap in others]
     cycled = {name: cycles.part() for name, (cycles, _) in drawn.items()}
-    trials = [*swaps, (_label(groups), cycled)]
-    moving = [(label, element) for label, element in trials if not _is_identity(groups, element)]
-    return moving + random_elements(symmetry, rng, 1)
+    return _moving(groups, [*swaps, (_label(groups), cycled)]) + random_elements(symmetry, rng, 1)
 
 
 def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[Trial]:
@@ -101,8 +98,7 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
     trials: list[Trial] = []
     while len(trials) < count and names:
         element: Element = {name: group.random(rng).part() for name, group in groups.items()}
-        if not _is_identity(groups, element):
-            trials.append((_label(names), element))
+        trials += _moving(groups, [(_label(names), element)])
     return trials
 
 
@@ -126,9 +122,14 @@ def has_signs(element: Element) -> bool:
     return any(sign is not None and bool((np.asarray(sign) < 0).any()) for sign in signs)
 
 
-def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
-    same = {name: groups[name].identity().part() for name in element}
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
+def _moving(groups: Mapping[str, Group], trials: Iterable[Trial]) -> list[Trial]:
+    """The trials whose element is not the identity."""
+    same = {name: group.identity() for name, group in groups.items()}
+    return [
+        (label, element)
+        for label, element in trials
+        if not all(Hard.of(part).is_same(same[name]).all() for name, part in element.items())
+    ]
 
 
 class Action(NamedTuple):
