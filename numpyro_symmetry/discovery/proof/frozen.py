@@ -39,7 +39,7 @@ from numpyro_symmetry.symmetry.components import by_key
 Joint = LogJoint | Outputs
 # latent values by site: of one point, or of many, with one more axis in front
 Values = dict[str, np.ndarray]
-Stack = Values
+Batch = Values
 # constants of a program from this size on are bounds of arithmetic, and no places where a model changes its formula
 _NO_LIMIT = 1e4
 _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
@@ -80,8 +80,8 @@ class FrozenModel(NamedTuple):
         Whether the model is a function, whose outputs take the place of log probabilities.
     """
 
-    log_probs: Callable[[Stack, Any], Stack]
-    supports: Callable[[Stack, Any], Stack]
+    log_probs: Callable[[Batch, Any], Batch]
+    supports: Callable[[Batch, Any], Batch]
     place: Callable[[Values], Values]
     data: Any
     sites: Sites
@@ -102,11 +102,11 @@ class FrozenModel(NamedTuple):
         """A point, with the scaled log probability of each site there."""
         return self.at_each([values])[0]
 
-    def log_probs_of(self, stack: Stack) -> Stack:
+    def log_probs_of(self, stack: Batch) -> Batch:
         """Site -> scaled log probability at each of many points, an array per datum for observed sites."""
         return self.log_probs(stack, self.data)
 
-    def inside_of(self, stack: Stack) -> Stack:
+    def inside_of(self, stack: Batch) -> Batch:
         """Constrained site -> whether its value at each of many points lies in its support."""
         return self.supports(stack, self.data)
 
@@ -127,7 +127,7 @@ class Point(NamedTuple):
     log_probs: Values
 
 
-def stacked(places: list[Values]) -> Stack:
+def stacked(places: list[Values]) -> Batch:
     """Points with one more axis in front; a site that is the same array in all points is broadcast, not copied."""
 
     def stacked_site(values: list[Any]) -> np.ndarray:

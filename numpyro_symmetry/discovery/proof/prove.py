@@ -12,9 +12,9 @@ import numpy as np
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
 from numpyro_symmetry.discovery.proof.frozen import (
+    Batch,
     FrozenModel,
     Point,
-    Stack,
     Values,
     stacked,
 )
@@ -232,7 +232,7 @@ def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
-def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Stack) -> list[str]:
+def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Batch) -> list[str]:
     """For each moved point, the first of ``sites`` that left its support by more than rounding; empty if none."""
     count = len(next(iter(stack.values())))
     stays = np.zeros(count, bool)

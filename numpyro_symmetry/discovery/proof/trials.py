@@ -12,9 +12,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from numpyro_symmetry.discovery.proof import frozen as points
 from numpyro_symmetry.discovery.proof.effort import EFFORT
-from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values, stacked
+from numpyro_symmetry.discovery.proof.frozen import Batch, FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in, sites_of_groups
@@ -180,7 +179,7 @@ def gap_to(frozen: FrozenModel, at: Point, values: Values, without: Set[str] = f
     return gaps_to(frozen, at, stacked([values]), [without])[0]
 
 
-def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack, without: Sequence[Set[str]] = ()) -> list[Gap]:
+def gaps_to(frozen: FrozenModel, at: Point, stack: Batch, without: Sequence[Set[str]] = ()) -> list[Gap]:
     """Largest change of a log probability from one point to each of several; priors of ``without[k]`` do not count."""
     after = frozen.log_probs_of(stack)
     for k, sites in enumerate(without):
@@ -198,7 +197,7 @@ def each_gap(
         yield from gaps_to(frozen, at, stacked(batch), list(itertools.islice(left, len(batch))))
 
 
-def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
+def largest_gaps(frozen: FrozenModel, before: Values, after: Batch) -> list[Gap]:
     """At each moved point, the largest change of any datum's log-likelihood or of all other terms together.
 
     Each change is measured against its own rounding. Latent sites and factors may trade off, so only the change of
