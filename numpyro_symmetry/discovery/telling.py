@@ -12,7 +12,6 @@ from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.findings import POSITIVE
-from numpyro_symmetry.symmetry.nouns import nouns
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, real_arrays
 
 ARGUMENTS_NOT_FINITE = (
@@ -35,12 +34,12 @@ def not_finite_message(arguments: Any, otherwise: object) -> str:
 
 def reason_of(proof: Proof) -> str:
     """Why a group that labels allow is not in the symmetry, in a few words."""
-    return _WHY.get(proof.outcome, FAILED).format(result=nouns(is_function=proof.frozen.is_function).result)
+    return _WHY.get(proof.outcome, FAILED).format(result=proof.frozen.nouns.result)
 
 
 def refusal_message(name: str, proof: Proof) -> str:
     """The warning about a group that labels allow and numbers do not."""
-    of = nouns(is_function=proof.frozen.is_function)
+    of = proof.frozen.nouns
     possible = f"Group {name!r} looked possible from the structure of the {of.whole}"
     if proof.frozen.is_function and proof.outcome is Outcome.SHOWS_NOTHING:
         return (

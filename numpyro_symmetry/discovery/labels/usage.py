@@ -59,8 +59,9 @@ def marks_of_usage(program: Program) -> dict[str, int]:
         )
         steps.append(step)
         marks = tuple(x.known for x in operands)
-        for k, result in enumerate(step.results if None not in marks else ()):
-            result.known = hash((step.mark, k, marks))
+        if None not in marks:
+            for k, result in enumerate(step.results):
+                result.known = hash((step.mark, k, marks))
         return step.results
 
     given = [*latent.values(), *data]

@@ -34,6 +34,7 @@ from numpyro_symmetry.models.programs import (
 from numpyro_symmetry.models.reach import NOTHING, through
 from numpyro_symmetry.symmetry.arguments import is_number
 from numpyro_symmetry.symmetry.components import by_key
+from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 
 # what is compiled: the log joint of a model, or the outputs of a function
 Joint = LogJoint | Outputs
@@ -92,6 +93,11 @@ class FrozenModel(NamedTuple):
     unread: set[str]
     alone: set[str]
     is_function: bool
+
+    @property
+    def nouns(self) -> Nouns:
+        """The nouns by which messages speak of it."""
+        return nouns(is_function=self.is_function)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -66,8 +66,9 @@ def factorisation(op: Operation) -> Axes:
     reason = op.reason(f"goes through {op.name}, for which there is no rule", "no rule")
     if len({len(axes) for axes in op.axes}) > 1:
         return unknown(op)
-    for number, term in ((number, term) for number, axes in enumerate(op.axes) for term in axes[-2:]):
-        op.mix(term, operand=number)
+    for number, axes in enumerate(op.axes):
+        for term in axes[-2:]:
+            op.mix(term, operand=number)
     batch = [functools.reduce(op.meet, terms) for terms in zip(*(axes[:-2] for axes in op.axes), strict=True)]
     if op.name == "triangular_solve":
         # each column of the right-hand side is solved on its own

@@ -37,10 +37,8 @@ def fold(op: Operation) -> Axes:
 
 def order_matters(op: Operation) -> Axes:
     """Running sums and the like."""
-    position, out, varies = op.params["axis"], list(op.axes[0]), op.name in _VARIES
-    out[position] = in_another_order(
-        op, out[position], out[position].size, op.reason("its order matters"), varies=varies
-    )
+    position, out, reason = op.params["axis"], list(op.axes[0]), op.reason("its order matters")
+    out[position] = in_another_order(op, out[position], out[position].size, reason, varies=op.name in _VARIES)
     return [out]
 
 
