@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
-from numpyro_symmetry.symmetry.pieces import Piece, axes_of_pieces, pieces_of
+from numpyro_symmetry.symmetry.pieces import Piece, axes_of_pieces, joined, pieces_of
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
@@ -205,17 +205,9 @@ class PlainView:
         values = {name: value for name, value in opened.items() if name not in self._pieces}
         for stack in self.whole.stacks.values():
             here = [(name, piece) for name, (owner, piece) in self._pieces.items() if owner == stack and name in opened]
-            if not here:
-                continue
-            flat = [(p.own(opened[n]), opened[n].shape[: opened[n].ndim - p.indices.ndim], p) for n, p in here]
-            lead = flat[0][1]
-            xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
-            back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
-            joined = [value.reshape(*lead, -1) for value, _, _ in flat]
-            # a site that was never cut is not copied
-            is_whole = len(joined) == 1 and np.array_equal(back, np.arange(len(back)))
-            found = joined[0] if is_whole else xp.concatenate(joined, -1)[..., back]
-            values |= stack.apart(found.reshape((*lead, *stack.shape(self.shapes))))
+            if here:
+                pieces, parts = [piece for _, piece in here], [opened[name] for name, _ in here]
+                values |= stack.apart(joined(pieces, parts, stack.shape(self.shapes)))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None, batch: tuple[int, ...] = ()) -> Element:
