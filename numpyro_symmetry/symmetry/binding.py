@@ -37,7 +37,7 @@ def bind_axes(
         shape = shape_of(values[site], of.named(site))
         if ... in entries:
             entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
-        refuse_too_few_axes(of.named(site), shape, entries)
+        refuse_too_few_axes(of.named(site), shape, entries, num_leading_dims)
         bound[site] = entries
         for position, entry in enumerate(entries):
             where = f"{of.array} {site!r} axis {position - len(entries)}"
@@ -60,12 +60,20 @@ def bind_axes(
     return bound, {name: size for name, (size, _) in known.items()}
 
 
-def refuse_too_few_axes(where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...]) -> None:
-    """Refuse values, as they are named, with fewer axes than entries."""
-    if len(shape) < num_axes(entries):
+def refuse_too_few_axes(
+    where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...], num_leading_dims: int = 0
+) -> None:
+    """Refuse values, as they are named, with fewer axes than entries beside the leading dimensions."""
+    left = len(shape) - num_leading_dims
+    if left >= num_axes(entries):
+        return
+    its_entries = f"its entries {describe(entries)} in the symmetry."
+    if num_leading_dims:
         raise SymmetryError(
-            f"{where} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
+            f"{where} has shape {shape}: {num_leading_dims} leading dimensions leave {max(left, 0)} axes, fewer than "
+            f"{its_entries} Check num_leading_dims."
         )
+    raise SymmetryError(f"{where} has shape {shape}, fewer axes than {its_entries}")
 
 
 def _remedy(expected: Collection[str], given: Collection[str]) -> str:

@@ -219,7 +219,7 @@ class Symmetry:
         """
         given = as_sites(values, self.axes)
         checks.check_values(given, self.axes)
-        lead = checks.check_leading(given, self.axes, num_leading_dims, self.nouns)
+        lead = as_count(num_leading_dims, "num_leading_dims", minimum=0)
         axes, sizes = bind_axes(self.axes, self.sizes, given, lead, self.nouns)
         return replace(self, axes=axes, sizes=sizes)
 
