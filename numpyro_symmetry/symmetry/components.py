@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-K, T = TypeVar("K", bound=Hashable), TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

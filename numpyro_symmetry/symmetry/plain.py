@@ -312,15 +312,14 @@ class PlainView:
         ``apart``: the latter one by one, for others are fibred over them.
         """
         group = self.whole.groups.get(name)
-        if group is None:
-            found, alone = list[Cut](), [np.arange(n)]
-        else:
+        found, alone = list[Cut](), [np.arange(n)]
+        if group is not None:
             kept = group.signed or (self.with_single and not apart and group.orbits is None and not group.over)
             orbits = [(members, kept or len(members) > 1) for members in group.members()]
             found = [(_plain_name(name, group, above, k), one) for k, (one, moves) in enumerate(orbits) if moves]
             alone = [members for members, moves in orbits if not moves]
         still = np.sort(np.concatenate(alone)) if alone else np.arange(0)
-        return found + ([(None, one) for one in still[:, None]] if apart else [(None, still)] if alone else [])
+        return [*found, *([(None, one) for one in still[:, None]] if apart else [(None, still)] if alone else [])]
 
 
 def _box(indices: np.ndarray, shape: tuple[int, ...]) -> Box | None:
