@@ -27,6 +27,7 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import as_flag, is_floating
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.nouns import FUNCTION
@@ -129,10 +130,8 @@ def _computing(
     with asking(FUNCTION):
         reading, found = walked(program._replace(jaxpr=inside), num_kept=num_kept)
     groups = _groups_of(bound, reading.sites)
-    seen: dict[str, list[_Seen]] = {}
-    for k, value in enumerate(found[num_kept:], num_kept):
-        if isinstance(value, Typed) and (carrier := _seen(k, value, groups)) is not None:
-            seen.setdefault(carrier.group, []).append(carrier)
+    typed = ((k, value) for k, value in enumerate(found) if k >= num_kept and isinstance(value, Typed))
+    seen = by_key((one.group, one) for k, value in typed if (one := _seen(k, value, groups)) is not None)
     if missing := sorted(set(bound.groups) - set(seen)):
         raise SymmetryError(
             f"No value inside the function was seen to carry groups {missing} along an axis of its own, as inside a "

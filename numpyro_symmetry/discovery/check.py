@@ -163,8 +163,7 @@ def check_symmetry(
     with asking(question.nouns), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
         say(f"reading the {question.nouns.whole}")
         joint, symmetry = _log_joint(question, symmetry) if question.argnum is None else _outputs(question, symmetry)
-        compiled = freeze(joint, ways_to_give(joint.args, joint.kwargs))
-        frozen = compiled.on(compiled.own)
+        frozen = freeze(joint, ways_to_give(joint.args, joint.kwargs)).frozen
         bound = symmetry.bind(draw(frozen, question.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")

@@ -45,6 +45,7 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import is_cut, names_in
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.errors import NotFiniteError, warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.pytrees import ties_of
@@ -164,8 +165,8 @@ def find_symmetry(
 def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
     """The symmetry on all paths: an array that stands at further paths too (``ties``) is moved there as well."""
     axes = {name: found.axes[first] for name, first in ties.items() if first in found.axes}
-    of_first = {first: [finding for finding in found.findings if finding.site == first] for first in ties.values()}
-    findings = [finding._replace(site=name) for name, first in ties.items() for finding in of_first[first]]
+    own = by_key((finding.site, finding) for finding in found.findings)
+    findings = [finding._replace(site=name) for name, first in ties.items() for finding in own.get(first, ())]
     return replace(found, axes={**found.axes, **axes}, findings=(*found.findings, *findings))
 
 
@@ -262,10 +263,8 @@ def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may
     if question.argnum is None:
         program = read_program(question.model, question.args, question.kwargs, question.key)
     else:
-        outputs = outputs_of_function(
-            question.model, question.args, question.kwargs, question.argnum, zeros_may_fall=zeros_may_fall
-        )
-        program = read_function(outputs)
+        function, args, kwargs, argnum = question.model, question.args, question.kwargs, question.argnum
+        program = read_function(outputs_of_function(function, args, kwargs, argnum, zeros_may_fall=zeros_may_fall))
     say("following its axes")
     reading = walked(program, rules)[0]
     claimed = reading.symmetry()
@@ -389,8 +388,7 @@ def walked(
     results = walk.run_apart(program.jaxpr, [*latent, *given])
     if isinstance(program.joint, Outputs):
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
-            for term in walk.axes(value, var.aval.shape):
-                pin(term, Reason("is an output", strength="data"))
+            pin(Reason("is an output", strength="data"), *walk.axes(value, var.aval.shape))
     observed = [term for axes in data[len(data) - len(program.way.observed) :] for term in axes]
     ordered = {site for site, prior in program.priors.items() if is_ordered(prior.support)}
     return Reading(sites, walk, program.names, observed, ordered), results

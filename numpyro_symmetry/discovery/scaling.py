@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
+from numpyro_symmetry.discovery.proof.evidence import draw
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import not_finite_message
@@ -66,6 +68,10 @@ class Scaling:
         """The groups whose units may be scaled."""
         return tuple(self.powers)
 
+    @cached_property
+    def _view(self) -> PlainView:
+        return _innermost(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
+
     def balanced(self, params: Any) -> Any:
         r"""Parameters with the same outputs, in which for every unit incoming and outgoing weights have one norm.
 
@@ -95,9 +101,8 @@ class Scaling:
             )
         refuse_tracers("balanced", params)
         refuse_masked(arrays_by_path(params))
-        view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
+        view, values = self._view, {}
         scaled = {site for powers in self.powers.values() for piece, _ in powers for site in view.stacks[piece].sites}
-        values = {}
         for site, x in arrays_of_one(params, self.shapes, _NOT_DRAWS).items():
             values[site] = np.asarray(as_real_array(x, f"Array {site!r}"))
             if not jnp.issubdtype(values[site].dtype, jnp.inexact) and site in scaled:
@@ -122,12 +127,11 @@ class Scaling:
     def __repr__(self) -> str:
         if not self.powers:
             return "Scaling(no units may be scaled)"
-        view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
         lines = [f"Scaling(units of {', '.join(map(repr, self.powers))} may be scaled)"]
         for name, powers in self.powers.items():
             by_power = {
                 told: dict.fromkeys(
-                    site for (piece, _), x in powers.items() if x == power for site in view.stacks[piece].sites
+                    site for (piece, _), x in powers.items() if x == power for site in self._view.stacks[piece].sites
                 )
                 for power, told in ((1.0, "c"), (-1.0, "1/c"))
             }
@@ -216,7 +220,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
     bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
     own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes}
     real = {site for site, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating)}
-    view = _view(bound, own)
+    view = _innermost(bound, own)
     proof = _Proof(view, rng)
     powers: dict[str, dict[Place, float]] = {}
     groups = view.symmetry.groups
@@ -232,7 +236,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
     return Scaling(bound, {site: x.shape for site, x in own.items()}, powers)
 
 
-def _view(bound: Symmetry, values: Mapping[str, np.ndarray]) -> PlainView:
+def _innermost(bound: Symmetry, values: Mapping[str, np.ndarray]) -> PlainView:
     """The plain view of innermost groups alone: groups over which they are fibred stand still."""
     outer = {label for name in bound.groups for label in over(name)}
     return PlainView.of(bound.restrict([name for name in bound.groups if name not in outer]), values)
@@ -260,7 +264,7 @@ def _balancing(pieces: Mapping[str, np.ndarray], powers: Mapping[Place, float], 
     for (piece, axis), power in powers.items():
         norms[power] += np.square(np.moveaxis(pieces[piece], axis, 0).reshape(size, -1)).sum(1)
     both = (norms[1.0] > 0) & (norms[-1.0] > 0)
-    return np.where(both, (norms[-1.0] / np.where(both, norms[1.0], 1.0)) ** 0.25, 1.0) if both.any() else np.ones(size)
+    return np.where(both, (norms[-1.0] / np.where(both, norms[1.0], 1.0)) ** 0.25, 1.0)
 
 
 @dataclass
@@ -272,9 +276,7 @@ class _Proof:
 
     def points(self, frozen: FrozenModel) -> Iterator[dict[str, np.ndarray]]:
         """Random parameters, no two of which are alike."""
-        for _ in range(_NUM_POINTS):
-            noise = {site: self.rng.standard_normal(size) for site, size in frozen.sizes.items()}
-            yield {site: np.asarray(x) for site, x in frozen.place(noise).items()}
+        return (draw(frozen, self.rng, 1.0) for _ in range(_NUM_POINTS))
 
     def outputs(
         self, frozen: FrozenModel, values: dict[str, np.ndarray], powers: Mapping[Place, float], scale: np.ndarray

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.discovery.labels.reading import FAILED
@@ -13,8 +12,7 @@ from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.findings import POSITIVE
-from numpyro_symmetry.symmetry.nouns import nouns
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, real_arrays
 
 ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
@@ -36,12 +34,12 @@ def not_finite_message(arguments: Any, otherwise: object) -> str:
 
 def reason_of(proof: Proof) -> str:
     """Why a group that labels allow is not in the symmetry, in a few words."""
-    return _WHY.get(proof.outcome, FAILED).format(result=nouns(is_function=proof.frozen.is_function).result)
+    return _WHY.get(proof.outcome, FAILED).format(result=proof.frozen.nouns.result)
 
 
 def refusal_message(name: str, proof: Proof) -> str:
     """The warning about a group that labels allow and numbers do not."""
-    of = nouns(is_function=proof.frozen.is_function)
+    of = proof.frozen.nouns
     possible = f"Group {name!r} looked possible from the structure of the {of.whole}"
     if proof.frozen.is_function and proof.outcome is Outcome.SHOWS_NOTHING:
         return (
@@ -54,8 +52,8 @@ def refusal_message(name: str, proof: Proof) -> str:
 
 def unread_messages(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """The warning about real arrays that stay where they are because nothing reads them."""
-    real = {name for name, x in arrays_by_path(parameters).items() if jnp.issubdtype(x.dtype, jnp.inexact)}
-    names = sorted({finding.site for finding in found.findings if finding.reason == UNREAD and finding.site in real})
+    unread = {finding.site for finding in found.findings if finding.reason == UNREAD}
+    names = sorted(unread & real_arrays(parameters).keys())
     if not names or not found.groups:
         return []
     return [

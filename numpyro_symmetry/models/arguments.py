@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.models.sites import is_latent
-from numpyro_symmetry.symmetry.arguments import as_count, as_option, in_short, path_of
+from numpyro_symmetry.symmetry.arguments import arguments_by_path, as_count, as_option, in_short
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
@@ -180,8 +180,8 @@ def refuse_no_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Asse
     SymmetryError
         Naming the argument.
     """
-    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
-    empty = {path_of(path): np.shape(leaf) for path, leaf in leaves if 0 in getattr(leaf, "shape", ())}
+    given = arguments_by_path(args, kwargs)
+    empty = {name: np.shape(leaf) for name, leaf in given.items() if 0 in getattr(leaf, "shape", ())}
     if empty and "plate" in str(error):
         name, shape = next(iter(empty.items()))
         raise SymmetryError(

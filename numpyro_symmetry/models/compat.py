@@ -26,10 +26,7 @@ _OF_DEBUGGING, _OF_AXES = ("DebugEffect", "OrderedDebugEffect"), "NamedAxisEffec
 
 def bound(primitive: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Results of an operation, a list whether it has one or several."""
-    found = primitive.get_bind_params(params)
-    # older versions of jax keep functions apart from parameters
-    functions, params = found if isinstance(found, tuple) else ((), found)
-    results = primitive.bind(*functions, *operands, **params)
+    results = primitive.bind(*operands, **primitive.get_bind_params(params))
     return list(results) if primitive.multiple_results else [results]
 
 

@@ -158,13 +158,9 @@ def outputs_of_function(
     positive = frozenset(
         n for n, x in real.items() if not np.iscomplexobj(x) and (x >= 0).all() and (x.any() or not zeros_may_fall)
     )
-    paths = jax.tree_util.tree_leaves_with_path((args, kwargs))
-    where = {
-        k: name_of(path[2:])
-        for k, (path, _) in enumerate(paths)
-        if [x.idx for x in path[:2] if hasattr(x, "idx")] == [0, argnum]
-    }
-    names = {k: ties.get(name, name) for k, name in where.items() if ties.get(name, name) in own}
+    paths = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(args[argnum])]
+    first = len(jax.tree.leaves(args[:argnum]))
+    names = {k: ties.get(name, name) for k, name in enumerate(paths, first) if ties.get(name, name) in own}
     shapes = {name: tuple(x.shape) for name, x in own.items()}
     sites = Sites(shapes, frozenset(), positive, frozenset(), frozenset(), (), 0, dict(own), (), {})
     return Outputs(*_with_open_keys(function, args, kwargs), names, sites)

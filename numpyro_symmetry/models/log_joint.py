@@ -79,7 +79,7 @@ class Sites(NamedTuple):
     summed_out
         Discrete latent sites that are summed out, in ``num_plates`` dimensions of plates.
     settings
-        Parameter, mutable state or plate -> its value, if it is known without a run.
+        Parameter, mutable state or subsampled plate -> its value, if it is known without a run.
     scored
         Observed sites that hold data: every one but factors.
     observed
@@ -119,11 +119,7 @@ def sites_of(trace: Trace, summed_out: Collection[str], leaves: Collection[str])
         frozenset(name for name, site in latent.items() if is_improper(site["fn"])),
         tuple(summed_out),
         num_plates_of(trace),
-        {
-            name: _indices(trace[name])
-            for name, value in settings_of(trace).items()
-            if value is not None and not _is_whole(trace[name])
-        },
+        {name: None for name, x in settings_of(trace).items() if x is not None and not _is_whole(trace[name])},
         ()
         if summed_out
         else tuple(n for n, site in trace.items() if is_observed(site) and not isinstance(site["fn"], dist.Unit)),
@@ -275,11 +271,6 @@ class _LogProbs(Messenger):
                 self.log_probs[msg["name"]] = scale_and_mask(msg["fn"].log_prob(msg["value"]), msg["scale"])
 
 
-def _indices(site: Any) -> np.ndarray | None:
-    """The indices of a plate that is not subsampled; of anything else a run has to tell."""
-    return np.arange(site["args"][0]) if site["type"] == "plate" and site["args"][1] is None else None
-
-
 def _is_whole(site: Any) -> bool:
     """Whether a site is a plate that is not subsampled: its indices are what they are."""
-    return site["type"] == "plate" and site["args"][0] == site["args"][1]
+    return site["type"] == "plate" and site["args"][1] in (None, site["args"][0])

@@ -124,7 +124,7 @@ def compiled(program: Program) -> Callable:
     """A program, compiled: from arrays to arrays of NumPy."""
     given, structure = jax.tree.leaves(program.inputs), jax.tree.structure(program.outputs)
     consts, precision = _constants(program), program.precision
-    run = _executable(program, ("once",), lambda *flat: _evaluated(program, *flat), (_shapes_of(consts), given))
+    run = _executable(program, ("once",), lambda *flat: _evaluated(program, *flat), (consts, given))
 
     def call(*args: Any) -> Any:
         with precision.evaluating():
@@ -165,7 +165,7 @@ def compiled_for_many(program: Program, count: int) -> Callable:
 
     shapes = [jax.ShapeDtypeStruct((count, *given[k].shape), given[k].dtype) for k in read]
     number = jax.ShapeDtypeStruct((), np.int32)
-    run = _executable(program, ("many", count), loop, (_shapes_of(consts), number, shapes, rest))
+    run = _executable(program, ("many", count), loop, (consts, number, shapes, rest))
 
     def call(values: Any, *same: Any) -> Any:
         leaves, shared = jax.tree.leaves(values), list(map(_as, jax.tree.leaves(same), rest))
@@ -231,10 +231,6 @@ def _has_number(dtype: Any) -> bool:
     return not jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def _shapes_of(arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    return [jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in arrays]
-
-
 def _constants(program: Program) -> list[Any]:
     """Constants, in the types in which the program has them.
 
@@ -280,13 +276,13 @@ def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> 
     return rewritten.evaluated(body, consts, flat)
 
 
-def _executable(program: Program, how: tuple[Any, ...], function: Callable, shapes: tuple[Any, ...]) -> Callable:
-    """A function that evaluates a program, compiled for arrays of some shapes, or as it was kept."""
+def _executable(program: Program, how: tuple[Any, ...], function: Callable, like: tuple[Any, ...]) -> Callable:
+    """A function that evaluates a program, compiled for arrays like some, or as it was kept."""
     known = fingerprint(program)
     key = (known, *program.precision, *how)
     if not known or key not in _KEPT:
         with program.precision.evaluating():
-            made = jax.jit(function).lower(*shapes).compile(_options(program.body))
+            made = jax.jit(function).lower(*like).compile(_options(program.body))
         if not known:
             return made
         _KEPT[key] = made

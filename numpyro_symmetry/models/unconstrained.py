@@ -7,6 +7,7 @@ coordinate is wrong by up to 87. Here it is summed up from the other end, :math:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,11 +79,8 @@ def on_the_way(fn: Any, value: Array) -> list[list[Any]]:
     fn = without_wrappers(fn)
     if not isinstance(fn, dist.TransformedDistribution) or not any(map(_breaks_a_stick, fn.transforms)):
         return []
-    found: list[list[Any]] = []
-    for transform in reversed(fn.transforms):
-        value = inverse(transform, value)
-        found.append([value, None])
-    return found[::-1]
+    values = itertools.accumulate(reversed(fn.transforms), lambda x, step: inverse(step, x), initial=value)
+    return [[x, None] for x in values][:0:-1]
 
 
 def _breaks_a_stick(transform: Any) -> bool:

@@ -26,11 +26,8 @@ def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 
     To be called, as to be traced, where double precision is enabled.
     """
-
-    def of_constant(value: Any, aval: Any) -> Any:
-        return _wide(value, getattr(aval, "dtype", None))
-
-    return inlined(body, consts, list(map(_wide, args)), of_constant, _step)
+    wide_args = list(map(_wide, args))
+    return inlined(body, consts, wide_args, lambda value, aval: _wide(value, getattr(aval, "dtype", None)), _step)
 
 
 def _step(equation: Any, operands: list[Any]) -> list[Any]:

@@ -283,13 +283,12 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of
     SymmetryError
         Naming the argument and the remedy.
     """
-    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
-    named = {path_of(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
-    for name, leaf in named.items():
-        raise SymmetryError(
-            f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks are "
-            f"not looked at. Pass its values filled, and the mask to the {of.whole} as an argument{of.mask}."
-        )
+    for name, leaf in arguments_by_path(args, kwargs).items():
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise SymmetryError(
+                f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks "
+                f"are not looked at. Pass its values filled, and the mask to the {of.whole} as an argument{of.mask}."
+            )
 
 
 def refuse_tracers(what: str, *trees: Any) -> None:
@@ -306,9 +305,10 @@ def refuse_tracers(what: str, *trees: Any) -> None:
         )
 
 
-def path_of(path: tuple[Any, ...]) -> str:
-    """A leaf of a model's arguments as one would write it: ``model_args[0]['x']``."""
-    return path[0].key + jax.tree_util.keystr(path[1:])
+def arguments_by_path(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves of a model's arguments, each under what one would write for it: ``model_args[0]['x']``."""
+    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
+    return {path[0].key + jax.tree_util.keystr(path[1:]): leaf for path, leaf in leaves}
 
 
 def in_short(value: Any) -> str:

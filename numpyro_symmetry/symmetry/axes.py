@@ -17,6 +17,7 @@ from types import EllipsisType
 from typing import NamedTuple
 
 from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -291,7 +292,10 @@ def _check_entry(where: str, entry: object, inside: str | None) -> None:
 
 
 def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
-    """Every label that stands anywhere in a site's entries, with its size where a `Split` or `Concat` gives it."""
+    """Every label that stands anywhere in a site's entries, with its size where a `Split` or `Concat` gives it.
+
+    Of a site of one piece these are its axes, with every `Split` opened.
+    """
     found: list[Axis] = []
     for entry in entries:
         if isinstance(entry, Split | Concat):
@@ -326,11 +330,7 @@ def names_in(entries: Sequence[AxisEntry]) -> set[str]:
 
 def sites_of_groups(axes: Mapping[str, Sequence[AxisEntry]]) -> dict[str, list[str]]:
     """Name of a group -> the sites on which it stands, in their order."""
-    found: dict[str, list[str]] = {}
-    for site, entries in axes.items():
-        for name in group_names({site: entries}):
-            found.setdefault(name, []).append(site)
-    return found
+    return by_key((name, site) for site, entries in axes.items() for name in group_names({site: entries}))
 
 
 def new_name(wanted: str, known: Container[str]) -> str:
@@ -352,12 +352,6 @@ def is_cut(entries: Sequence[AxisEntry]) -> bool:
         isinstance(entry, Concat | Complement) or (isinstance(entry, Split) and is_cut(entry.groups))
         for entry in entries
     )
-
-
-def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
-    """Open every `Split` of a site's entries into separate axes; for sites of one piece."""
-    assert not is_cut(entries)
-    return labels(entries)
 
 
 def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int, ...]:

@@ -27,8 +27,7 @@ def bind_axes(
     SymmetryError
         If a site is missing, has too few axes, or two axes of one group differ in size.
     """
-    bound, sizes = {}, dict(sizes)
-    seen = {name: f"sizes[{name!r}]" for name in sizes}
+    bound, known = {}, {name: (size, f"sizes[{name!r}]") for name, size in sizes.items()}
     for site, entries in axes.items():
         if site not in values:
             raise SymmetryError(
@@ -38,7 +37,7 @@ def bind_axes(
         shape = shape_of(values[site], of.named(site))
         if ... in entries:
             entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
-        refuse_too_few_axes(of.named(site), shape, entries)
+        refuse_too_few_axes(of.named(site), shape, entries, num_leading_dims)
         bound[site] = entries
         for position, entry in enumerate(entries):
             where = f"{of.array} {site!r} axis {position - len(entries)}"
@@ -57,16 +56,24 @@ def bind_axes(
                 )
             for axis in labels((entry,)):
                 if axis.group is not None:
-                    _agree(axis.group, size if axis.size is None else axis.size, where, sizes, seen)
-    return bound, sizes
+                    _agree(axis.group, size if axis.size is None else axis.size, where, known)
+    return bound, {name: size for name, (size, _) in known.items()}
 
 
-def refuse_too_few_axes(where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...]) -> None:
-    """Refuse values, as they are named, with fewer axes than entries."""
-    if len(shape) < num_axes(entries):
+def refuse_too_few_axes(
+    where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...], num_leading_dims: int = 0
+) -> None:
+    """Refuse values, as they are named, with fewer axes than entries beside the leading dimensions."""
+    left = len(shape) - num_leading_dims
+    if left >= num_axes(entries):
+        return
+    its_entries = f"its entries {describe(entries)} in the symmetry."
+    if num_leading_dims:
         raise SymmetryError(
-            f"{where} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
+            f"{where} has shape {shape}: {num_leading_dims} leading dimensions leave {max(left, 0)} axes, fewer than "
+            f"{its_entries} Check num_leading_dims."
         )
+    raise SymmetryError(f"{where} has shape {shape}, fewer axes than {its_entries}")
 
 
 def _remedy(expected: Collection[str], given: Collection[str]) -> str:
@@ -83,13 +90,13 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _agree(group: str, size: int, where: str, sizes: dict[str, int], seen: dict[str, str]) -> None:
-    if sizes.setdefault(group, size) != size:
+def _agree(group: str, size: int, where: str, known: dict[str, tuple[int, str]]) -> None:
+    """Refuse a size of a group, seen somewhere, other than where it was first ``known``."""
+    expected, first = known.setdefault(group, (size, where))
+    if expected != size:
         # a symmetry that was found has the sizes of its model or function
-        is_known = seen[group].startswith("sizes[")
-        hint = " Was it found, or bound, for values of other sizes?" if is_known else ""
+        hint = " Was it found, or bound, for values of other sizes?" if first.startswith("sizes[") else ""
         raise SymmetryError(
-            f"{_sentence(where)} has size {size}, but group {group!r} has size {sizes[group]} ({seen[group]}). "
+            f"{_sentence(where)} has size {size}, but group {group!r} has size {expected} ({first}). "
             f"Check the order of the axes, or name the groups apart.{hint}"
         )
-    seen.setdefault(group, where)

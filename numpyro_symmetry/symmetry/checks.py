@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from numpyro_symmetry.symmetry.arguments import as_count, is_option, shape_of
+from numpyro_symmetry.symmetry.arguments import as_count, is_option
 from numpyro_symmetry.symmetry.axes import AxisEntry, Complement, describe, is_cut, labels, num_axes
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
@@ -104,22 +104,6 @@ def check_values(values: Any, axes: Mapping[str, Any]) -> None:
             f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "
             f"name for each array; the symmetry names {sorted(axes)}."
         )
-
-
-def check_leading(
-    values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry, ...]], num_leading_dims: Any, of: Nouns
-) -> int:
-    """Number of leading dimensions, which values have to have beside the axes that entries are for."""
-    count = as_count(num_leading_dims, "num_leading_dims", minimum=0)
-    for site, entries in axes.items():
-        shape = shape_of(values[site], of.named(site)) if site in values else None
-        own = num_axes([entry for entry in entries if entry is not ...])
-        if count and shape is not None and len(shape) - count < own:
-            raise SymmetryError(
-                f"{of.named(site)} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} "
-                f"axes, fewer than its entries {describe(entries)} in the symmetry. Check num_leading_dims."
-            )
-    return count
 
 
 def check_batch(where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...], g: Element) -> None:

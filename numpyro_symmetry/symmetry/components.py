@@ -1,11 +1,20 @@
-"""Connected components of things that share groups, and classes of indices that are alike. Knows nothing else."""
+"""Things put together: by a key, where they share groups, and indices that are alike. Knows nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+
+
+def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Things, each given after its key, by key and in their order."""
+    found: dict[K, list[T]] = {}
+    for key, thing in pairs:
+        found.setdefault(key, []).append(thing)
+    return found
 
 
 def connected(things: Iterable[tuple[T, set[str]]]) -> list[tuple[set[str], list[T]]]:

@@ -47,6 +47,20 @@ class Piece(NamedTuple):
         return entries[(..., slice(1), *[slice(None)] * (len(self.axes) - 1 - self.complement[0]))]
 
 
+def joined(pieces: Sequence[Piece], values: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The array ``(*leading, *shape)`` of which these are the pieces, whose leading shapes broadcast."""
+    own = [piece.own(x) for piece, x in zip(pieces, values, strict=True)]
+    leads = [x.shape[: x.ndim - piece.indices.ndim] for piece, x in zip(pieces, own, strict=True)]
+    lead = np.broadcast_shapes(*leads)
+    xp: Any = np if all(isinstance(x, np.ndarray) for x in own) else jnp
+    flat = [x.reshape(*mine, -1) for x, mine in zip(own, leads, strict=True)]
+    flat = [x if x.shape[:-1] == lead else xp.broadcast_to(x, (*lead, x.shape[-1])) for x in flat]
+    back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
+    # a site that was never cut is not copied
+    is_whole = len(flat) == 1 and np.array_equal(back, np.arange(len(back)))
+    return (flat[0] if is_whole else xp.concatenate(flat, -1)[..., back]).reshape((*lead, *shape))
+
+
 def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]:
     """The pieces of a site of a shape, which together hold each of its entries once."""
     return _open(tuple(entries), np.arange(math.prod(shape)).reshape(shape))

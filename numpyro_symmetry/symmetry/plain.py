@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
-from numpyro_symmetry.symmetry.pieces import Piece, axes_of_pieces, pieces_of
+from numpyro_symmetry.symmetry.pieces import Piece, axes_of_pieces, joined, pieces_of
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
@@ -159,10 +159,8 @@ class PlainView:
     ) -> PlainView:
         """The view of a symmetry, bound, with the sizes of values; ``nested``: with units in blocks that move too."""
         whole, torn = separated(symmetry) if nested else (untangled(symmetry), {})
-        shapes = {}
-        for site, entries in whole.axes.items():
-            shape = np.shape(values[site])
-            shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
+        given = {site: np.shape(values[site]) for site in whole.axes}
+        shapes = {site: shape[len(shape) - num_axes(whole.axes[site]) :] for site, shape in given.items()}
         return PlainView(whole, shapes, with_single, torn)
 
     @cached_property
@@ -207,17 +205,9 @@ class PlainView:
         values = {name: value for name, value in opened.items() if name not in self._pieces}
         for stack in self.whole.stacks.values():
             here = [(name, piece) for name, (owner, piece) in self._pieces.items() if owner == stack and name in opened]
-            if not here:
-                continue
-            flat = [(p.own(opened[n]), opened[n].shape[: opened[n].ndim - p.indices.ndim], p) for n, p in here]
-            lead = flat[0][1]
-            xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
-            back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
-            joined = [value.reshape(*lead, -1) for value, _, _ in flat]
-            # a site that was never cut is not copied
-            is_whole = len(joined) == 1 and np.array_equal(back, np.arange(len(back)))
-            found = joined[0] if is_whole else xp.concatenate(joined, -1)[..., back]
-            values |= stack.apart(found.reshape((*lead, *stack.shape(self.shapes))))
+            if here:
+                pieces, parts = [piece for _, piece in here], [opened[name] for name, _ in here]
+                values |= stack.apart(joined(pieces, parts, stack.shape(self.shapes)))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None, batch: tuple[int, ...] = ()) -> Element:
@@ -231,9 +221,7 @@ class PlainView:
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
         groups = (symmetry or self.whole).groups
         cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
-        for name, part in given.items():
-            shape = part.permutation.shape
-            batch = shape[: len(shape) - 1 - cells[name]]
+        batch = next((part.permutation.shape[: -1 - cells[name]] for name, part in given.items()), batch)
         parts = {name: group.identity(batch).each(xp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
             if groups[group].orbits is None and not cell:
@@ -324,17 +312,14 @@ class PlainView:
         ``apart``: the latter one by one, for others are fibred over them.
         """
         group = self.whole.groups.get(name)
-        orbits = [np.arange(n)] if group is None else group.members()
-        found: list[Cut] = []
-        alone = []
-        for label, members in enumerate(orbits):
-            is_single = self.with_single and not apart and group is not None and group.orbits is None and not group.over
-            if group is not None and (len(members) > 1 or group.signed or is_single):
-                found.append((_plain_name(name, group, above, label), members))
-            else:
-                alone.append(members)
+        found, alone = list[Cut](), [np.arange(n)]
+        if group is not None:
+            kept = group.signed or (self.with_single and not apart and group.orbits is None and not group.over)
+            orbits = [(members, kept or len(members) > 1) for members in group.members()]
+            found = [(_plain_name(name, group, above, k), one) for k, (one, moves) in enumerate(orbits) if moves]
+            alone = [members for members, moves in orbits if not moves]
         still = np.sort(np.concatenate(alone)) if alone else np.arange(0)
-        return found + ([(None, one) for one in still[:, None]] if apart else [(None, still)] if alone else [])
+        return [*found, *([(None, one) for one in still[:, None]] if apart else [(None, still)] if alone else [])]
 
 
 def _box(indices: np.ndarray, shape: tuple[int, ...]) -> Box | None:

@@ -28,7 +28,6 @@ from numpyro_symmetry.symmetry.axes import (
     is_cut,
     labels,
     num_axes,
-    open_axes,
     open_shape,
 )
 from numpyro_symmetry.symmetry.binding import bind_axes, refuse_too_few_axes
@@ -186,7 +185,7 @@ class Symmetry:
 
     def opened(self, site: str) -> tuple[Axis, ...]:
         """Axes of a site with every `Split` opened; signed only where the group along them has signs."""
-        axes, groups = open_axes(checks.entries_of_one_piece(self.axes, site, self.nouns)), self.groups
+        axes, groups = labels(checks.entries_of_one_piece(self.axes, site, self.nouns)), self.groups
         return tuple(a._replace(signed=a.signed and a.group in groups and groups[a.group].signed) for a in axes)
 
     def opened_shape(self, site: str, shape: Sequence[int]) -> tuple[int, ...]:
@@ -220,7 +219,7 @@ class Symmetry:
         """
         given = as_sites(values, self.axes)
         checks.check_values(given, self.axes)
-        lead = checks.check_leading(given, self.axes, num_leading_dims, self.nouns)
+        lead = as_count(num_leading_dims, "num_leading_dims", minimum=0)
         axes, sizes = bind_axes(self.axes, self.sizes, given, lead, self.nouns)
         return replace(self, axes=axes, sizes=sizes)
 

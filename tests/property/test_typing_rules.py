@@ -25,7 +25,6 @@ from tests.support.readings import GROUPS, TRAPS
 
 NOT_MADE = {
     "pvary": "stands only inside shard_map",
-    "random_gamma_grad": "a program since JAX 0.10",
 }
 # what is not right yet: sound all the same, for numbers have the last word
 BUGS = {

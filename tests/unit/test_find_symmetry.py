@@ -139,6 +139,18 @@ def test_names_are_short_and_differ(sites, names):
     assert short_names([path_of(site) for site in sites]) == names
 
 
+@pytest.mark.parametrize("subsample_size", [None, 4])
+def test_indices_of_a_whole_plate_are_what_they_are(subsample_size):
+    """However its size is written: those of a plate without ``subsample_size`` were taken for data."""
+
+    def model(y):
+        with numpyro.plate("unit", 4, subsample_size=subsample_size) as k:
+            w, v = (numpyro.sample(name, dist.Normal(0.0, 1.0)) for name in "wv")
+        numpyro.sample("y", dist.Normal((w * jnp.tanh(v[k])).sum(), 1.0), obs=y)
+
+    assert str(find_symmetry(model, (jnp.array([0.3, 1.0]),)).groups["unit"]) == "±S4"
+
+
 def test_groups_are_named_by_their_plate():
     def model(x, y):
         with numpyro.plate("unit", 4):

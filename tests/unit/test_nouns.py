@@ -23,6 +23,7 @@ from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
 from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.prove import Outcome
 from numpyro_symmetry.discovery.telling import reason_of
+from numpyro_symmetry.symmetry.nouns import FUNCTION, MODEL
 
 RNG = np.random.default_rng(0)
 W, V, X = (RNG.normal(size=shape).astype(np.float32) for shape in ((2, 3), (3, 1), (4, 2)))
@@ -117,7 +118,8 @@ def test_what_shows_nothing_is_told_of_a_function():
     [(True, "nothing", "smaller weights"), (False, "nothing but their own prior", "weights with a narrower prior")],
 )
 def test_what_rounding_decides_is_told_of_either(is_function, reads, remedy):
-    proof = SimpleNamespace(outcome=Outcome.ROUNDS, label="unit", frozen=SimpleNamespace(is_function=is_function))
+    frozen = SimpleNamespace(is_function=is_function, nouns=FUNCTION if is_function else MODEL)
+    proof = SimpleNamespace(outcome=Outcome.ROUNDS, label="unit", frozen=frozen)
     said = words(proof)
     assert f"where rounding does not decide, {reads} depends on the " in said
     assert said.endswith(f"try fewer of them, or {remedy}.")

@@ -18,6 +18,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     atoms_of,
     resolve,
 )
+from numpyro_symmetry.symmetry.components import by_key
 
 # combinations of parts of joined axes looked at in one value
 _MAX_COMBINATIONS = 4096
@@ -56,24 +57,17 @@ def chains(
         above[serial] = {
             s for s in beside.get(serial, ()) if s in atoms and atoms[s].size > 1 and serial not in above.get(s, ())
         }
-    found: dict[int, list[int]] = {}
     # a label is a path, and an axis that does not move has one label only
     path: dict[int, list[int]] = {}
     for serial in sorted(free, key=lambda s: (len(above[s] & set(free)), s)):
         chain: list[int] = []
         candidates = sorted(above[serial], key=lambda s: (s not in free, s))
-        while True:
-            other = next(
-                (s for s in candidates if s not in chain and (found if s in free else path).get(s, chain) == chain),
-                None,
-            )
-            if other is None:
-                break
-            if other not in free:
-                path.setdefault(other, list(chain))
-            chain.append(other)
-        found[serial] = chain
-    return {serial: chain for serial, chain in found.items() if chain}
+        while further := [s for s in candidates if s not in chain and path.get(s, chain) == chain]:
+            if further[0] not in free:
+                path.setdefault(further[0], list(chain))
+            chain.append(further[0])
+        path[serial] = chain
+    return {serial: path[serial] for serial in path if serial in free and path[serial]}
 
 
 def _companions(values: Iterable[Sequence[Term]], owners: Mapping[int, set[int]]) -> dict[int, set[int]]:
@@ -102,13 +96,10 @@ def _companions(values: Iterable[Sequence[Term]], owners: Mapping[int, set[int]]
 
 def _owners(pointers: Iterable[Pointer]) -> dict[int, set[int]]:
     """Axis -> axes to whose entries its own entries belong, where only one set of indices ever says to which."""
-    tags: dict[tuple[int, int], set[object]] = {}
-    for pointing, target, tag in pointers:
-        one, other = resolve(pointing), resolve(target)
-        if isinstance(one, Atom) and isinstance(other, Atom):
-            tags.setdefault((one.serial, other.serial), set()).add(tag)
-    owned = [pair for pair, known in tags.items() if len(known) == 1]
-    return {one: {other for first, other in owned if first == one} for one, _ in owned}
+    both = ((resolve(pointing), resolve(target), tag) for pointing, target, tag in pointers)
+    atoms = (((a.serial, b.serial), tag) for a, b, tag in both if isinstance(a, Atom) and isinstance(b, Atom))
+    owned = by_key(pair for pair, tags in by_key(atoms).items() if len(set(tags)) == 1)
+    return {one: set(others) for one, others in owned.items()}
 
 
 def _parts(term: Term) -> list[Term]:

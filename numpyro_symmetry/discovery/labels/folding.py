@@ -181,7 +181,6 @@ _NUMPY = {
     "logistic": special.expit,
     "stop_gradient": np.asarray,
     "copy": np.asarray,
-    "copy_p": np.asarray,
     "select_n": lambda which, *cases: np.choose(which.astype(int), cases) if which.shape == cases[0].shape else
     cases[int(which)],
     "clamp": lambda low, x, high: np.clip(x, low, high),
@@ -199,7 +198,6 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     "convert_element_type": lambda params, x: x,
     "reshape": lambda params, x, *_: np.reshape(x, params["new_sizes"]),
     "squeeze": lambda params, x: np.squeeze(x, tuple(params["dimensions"])),
-    "expand_dims": lambda params, x: np.expand_dims(x, tuple(params["dimensions"])),
     "transpose": lambda params, x: np.transpose(x, params["permutation"]),
     "concatenate": lambda params, *x: np.concatenate(x, params["dimension"]),
     "rev": lambda params, x: np.flip(x, params["dimensions"]),

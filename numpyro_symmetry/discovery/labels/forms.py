@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -30,8 +30,8 @@ _UNIT = Fraction(1)
 ONE: Form = ((_ONE, _UNIT),)
 
 # operations that leave real numbers as they are, or move them about and add them; odd and even ones
-SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision"}
-LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
+SAME = {"copy", "stop_gradient", "convert_element_type", "reduce_precision"}
+LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
 ODD = {"tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "sign", "round"}
 EVENS = {"cos", "cosh", "square", "one_minus_square"}
 # functions that are odd about a constant: logistic(x) - 1/2
@@ -93,18 +93,8 @@ class Forms:
 
     def _of_numbers(self, equation: Any, given: Sequence[Form]) -> Form:
         name, params = equation.primitive.name, equation.params
-        if name in ("add", "add_any"):
-            return _sum(*given)
-        if name == "sub":
-            return _sum(given[0], negative(given[1]))
-        if name == "neg":
-            return negative(given[0])
-        if name in ("max", "min"):
-            return self._bound(name, *given)
-        if name == "clamp":
-            return self._bound("min", self._bound("max", *given[:2]), given[2])
-        if name == "abs":
-            return self._size(given[0])
+        if name in _ARITHMETIC:
+            return _ARITHMETIC[name](self, *given)
         if name in ("mul", "div"):
             return self._product(equation, given)
         if name == "select_n" and given[0] in self._truth.values() and len(given) == 3:
@@ -236,6 +226,19 @@ class Forms:
 
     def _term(self, *what: Any) -> Form:
         return ((self._numbers.setdefault(what, len(self._numbers)), Fraction(1)),)
+
+
+# operation -> the form of its result, given those of its operands
+_ARITHMETIC: dict[str, Callable[..., Form]] = {
+    "add": lambda forms, one, other: _sum(one, other),
+    "add_any": lambda forms, one, other: _sum(one, other),
+    "sub": lambda forms, one, other: _sum(one, negative(other)),
+    "neg": lambda forms, one: negative(one),
+    "abs": lambda forms, one: forms._size(one),
+    "max": lambda forms, one, other: forms._bound("max", one, other),
+    "min": lambda forms, one, other: forms._bound("min", one, other),
+    "clamp": lambda forms, low, one, high: forms._bound("min", forms._bound("max", low, one), high),
+}
 
 
 def negative(form: Form) -> Form:

@@ -42,7 +42,7 @@ _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_so
 # operations that parts go through one by one
 _APART = {
     *ELEMENTWISE,
-    *("select_n", "broadcast_in_dim", "dot_general", "conv_general_dilated", "expand_dims", "reduce_sum", "reshape"),
+    *("select_n", "broadcast_in_dim", "dot_general", "conv_general_dilated", "reduce_sum", "reshape"),
     *("squeeze", "transpose"),
 }
 
@@ -53,7 +53,7 @@ _EVENS = {*EVENS, "abs", "is_finite"}
 # positions of operands that hold values; all others are indices
 _HOLD_VALUES = {
     **dict.fromkeys(["gather", "dynamic_slice"], (0,)),
-    **dict.fromkeys(["scatter", "scatter-add", "scatter_add"], (0, 2)),
+    **dict.fromkeys(["scatter", "scatter-add"], (0, 2)),
     "dynamic_update_slice": (0, 1),
 }
 

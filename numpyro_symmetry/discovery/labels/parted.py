@@ -46,7 +46,7 @@ def new_axis(equation: Any, operand: int, axis: int) -> int | None:
         found = params["broadcast_dimensions"][axis]
     elif name == "transpose":
         found = params["permutation"].index(axis)
-    elif name in ("reshape", "squeeze", "expand_dims"):
+    elif name in ("reshape", "squeeze"):
         before, at = math.prod(shape[:axis]), (k for k in range(len(out)) if out[k] % max(shape[axis], 1) == 0)
         return next((k for k in at if math.prod(out[:k]) == before), None)
     elif name == "reduce_sum":

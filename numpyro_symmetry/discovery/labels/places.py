@@ -5,26 +5,52 @@ Source: XLA's operation semantics, *Gather* and *Scatter*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from jax.lax import GatherScatterMode
+from jax.lax import GatherDimensionNumbers, GatherScatterMode
+
+
+class Windows(NamedTuple):
+    """Where windows of an operand lie, as the dimension numbers of a gather and of a scatter say it.
+
+    Attributes
+    ----------
+    along
+        Axis of the operand -> axis of what is gathered, or of the updates, along which windows extend.
+    pointed
+        Axes of the operand into which the columns of the indices point.
+    single
+        Axes of the operand of which a window has one index, and no axis.
+    batching
+        Axis of the operand -> axis of the indices that goes with it.
+    """
+
+    along: dict[int, int]
+    pointed: tuple[int, ...]
+    single: tuple[int, ...]
+    batching: dict[int, int]
+
+
+def windows_of(params: Mapping[str, Any], ndim: int) -> Windows:
+    """The windows of a gather or a scatter with these parameters, from or to an operand with so many axes."""
+    numbers = params["dimension_numbers"]
+    if isinstance(numbers, GatherDimensionNumbers):
+        axes, single, pointed = numbers.offset_dims, numbers.collapsed_slice_dims, numbers.start_index_map
+        batches = numbers.start_indices_batching_dims
+    else:
+        axes, single = numbers.update_window_dims, numbers.inserted_window_dims
+        pointed, batches = numbers.scatter_dims_to_operand_dims, numbers.scatter_indices_batching_dims
+    batching = dict(zip(numbers.operand_batching_dims, batches, strict=True))
+    extended = [k for k in range(ndim) if k not in (*single, *batching)]
+    return Windows(dict(zip(extended, axes, strict=True)), tuple(pointed), tuple(single), batching)
 
 
 def gather(params: dict[str, Any], operand: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Windows of an operand, one for each index; what an index out of bounds fills in where the mode says so."""
-    numbers = params["dimension_numbers"]
-    places, inside = _places(
-        operand.shape,
-        indices,
-        params["slice_sizes"],
-        numbers.offset_dims,
-        numbers.start_index_map,
-        (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims),
-        dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)),
-        GatherScatterMode.from_any(params["mode"]),
-    )
+    windows = windows_of(params, operand.ndim)
+    places, inside = _places(windows, operand.shape, indices, params["slice_sizes"], params["mode"])
     found = operand[places]
     # indices stay out of bounds only in the mode that fills them in, and then the program says with what
     return found if inside.all() else np.where(inside, found, np.asarray(params["fill_value"], operand.dtype))
@@ -46,63 +72,38 @@ def _scatter(combine: np.ufunc | None) -> Callable[..., np.ndarray]:
 
 
 _COMBINED = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-SCATTERS = {"scatter": _scatter(None)} | {
-    f"scatter{mark}{name}": _scatter(combine) for name, combine in _COMBINED.items() for mark in "-_"
-}
+SCATTERS = {"scatter": _scatter(None)} | {f"scatter-{name}": _scatter(combine) for name, combine in _COMBINED.items()}
 
 
 def _written(
     params: dict[str, Any], operand: np.ndarray, indices: np.ndarray, updates: np.ndarray
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Places in the operand of updates that are kept, and a mask of these: windows that leave it are dropped."""
-    numbers = params["dimension_numbers"]
-    batching = numbers.operand_batching_dims
-    whole = (*numbers.inserted_window_dims, *batching)
-    sizes = [1] * operand.ndim
-    windows = [k for k in range(operand.ndim) if k not in whole]
-    for k, d in zip(windows, numbers.update_window_dims, strict=True):
-        sizes[k] = updates.shape[d]
-    places, inside = _places(
-        operand.shape,
-        indices,
-        sizes,
-        numbers.update_window_dims,
-        numbers.scatter_dims_to_operand_dims,
-        whole,
-        dict(zip(batching, numbers.scatter_indices_batching_dims, strict=True)),
-        GatherScatterMode.from_any(params["mode"]),
-    )
+    windows = windows_of(params, operand.ndim)
+    sizes = [updates.shape[windows.along[k]] if k in windows.along else 1 for k in range(operand.ndim)]
+    places, inside = _places(windows, operand.shape, indices, sizes, params["mode"])
     kept = np.broadcast_to(inside, updates.shape)
     return tuple(np.broadcast_to(place, updates.shape)[kept] for place in places), kept
 
 
 def _places(
-    shape: Sequence[int],
-    indices: np.ndarray,
-    sizes: Sequence[int],
-    window_dims: Sequence[int],
-    index_map: Sequence[int],
-    without_window: Sequence[int],
-    batching: dict[int, int],
-    mode: GatherScatterMode,
+    windows: Windows, shape: Sequence[int], indices: np.ndarray, sizes: Sequence[int], mode: Any
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """For each axis of an operand the index at which every entry of the windows stands, and whether it is inside."""
-    num_dims = indices.ndim - 1 + len(window_dims)
-    windows = iter(window_dims)
+    num_dims = indices.ndim - 1 + len(windows.along)
     inside, places = np.ones((1,) * num_dims, bool), []
     for k, (length, size) in enumerate(zip(shape, sizes, strict=True)):
-        if k in batching:
-            start = np.arange(length).reshape([-1 if d == batching[k] else 1 for d in range(indices.ndim - 1)])
-        elif k in index_map:
-            start = indices[..., list(index_map).index(k)].astype(np.int64)
+        if k in windows.batching:
+            start = np.arange(length).reshape([-1 if d == windows.batching[k] else 1 for d in range(indices.ndim - 1)])
+        elif k in windows.pointed:
+            start = indices[..., windows.pointed.index(k)].astype(np.int64)
         else:
             start = np.zeros((1,) * (indices.ndim - 1), np.int64)
-        start = np.expand_dims(start, tuple(window_dims))
-        if mode == GatherScatterMode.FILL_OR_DROP:
+        start = np.expand_dims(start, tuple(windows.along.values()))
+        if GatherScatterMode.from_any(mode) == GatherScatterMode.FILL_OR_DROP:
             inside = inside & (start >= 0) & (start <= length - size)
         start = np.clip(start, 0, length - size)
-        if k not in without_window:
-            along = next(windows)
-            start = start + np.arange(size).reshape([-1 if d == along else 1 for d in range(num_dims)])
+        if k in windows.along:
+            start = start + np.arange(size).reshape([-1 if d == windows.along[k] else 1 for d in range(num_dims)])
         places.append(start)
     return tuple(np.broadcast_arrays(*places)), inside

@@ -30,6 +30,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, group_names, labels, names_in, new_name, padded
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.findings import ORDERED
 
 # blocks of axes of one size of which every set is tried
@@ -73,35 +74,31 @@ class Reading:
         A block is the axes of one atom, or a single axis of which the program used parts on their own. Sizes with too
         many blocks to try every union of them are left out.
         """
-        found: dict[int, dict[object, list[tuple[str, int]]]] = {}
         bound = self._bound()
-        for site, terms in self.sites.items():
-            for k, term in enumerate(map(resolve, terms)):
-                if term.size < 2 or any(atom.hard is not None or atom.serial in bound for atom in atoms_of(term)):
-                    continue
-                if isinstance(term, Joined):
-                    found.setdefault(term.size, {})[site, k] = [(site, k)]
-                elif isinstance(term, Atom) and term.colours.any():
-                    found.setdefault(term.size, {}).setdefault(term.serial, []).append((site, k))
-        return {
-            size: [tuple(block) for block in blocks.values()]
-            for size, blocks in found.items()
-            if len(blocks) <= _MAX_BLOCKS
-        }
+        places = by_key(
+            ((term.size, term.serial if isinstance(term, Atom) else (site, k)), (site, k))
+            for site, terms in self.sites.items()
+            for k, term in enumerate(map(resolve, terms))
+            if term.size > 1 and not any(atom.hard is not None or atom.serial in bound for atom in atoms_of(term))
+            if isinstance(term, Joined) or (isinstance(term, Atom) and term.colours.any())
+        )
+        blocks = by_key((size, tuple(block)) for (size, _), block in places.items())
+        return {size: some for size, some in blocks.items() if len(some) <= _MAX_BLOCKS}
 
     def _bound(self) -> set[int]:
         """Atoms whose shadows meet data."""
-        bound: set[int] = set()
-        while True:
-            more = {
+        bound = {a.serial for term, shadow in self.walk.shadows if _meets_data(shadow) for a in atoms_of(term)}
+        while (
+            more := {
                 atom.serial
                 for term, shadow in self.walk.shadows
-                if _meets_data(shadow) or any(atom.serial in bound for atom in atoms_of(shadow))
+                if any(atom.serial in bound for atom in atoms_of(shadow))
                 for atom in atoms_of(term)
             }
-            if more <= bound:
-                return bound
+            - bound
+        ):
             bound |= more
+        return bound
 
     def kinds(self, places: Sequence[tuple[str, int]]) -> tuple[int, ...]:
         """A label for each index of whole axes, the same where parts on their own met the same data.
@@ -118,14 +115,13 @@ class Reading:
 
     def unlabelled_axes(self, found: Symmetry) -> dict[int, list[tuple[str, int]]]:
         """Size -> axes that carry no group of a symmetry and meet no data."""
-        axes: dict[int, list[tuple[str, int]]] = {}
-        for site, terms in self.sites.items():
-            entries = padded(found.axes.get(site, ()), len(terms))
-            own = entries[len(entries) - len(terms) :]
-            for k, term in enumerate(terms):
-                if own[k] is None and not _meets_data(term):
-                    axes.setdefault(term.size, []).append((site, k))
-        return axes
+        entries = {site: padded(found.axes.get(site, ()), len(terms)) for site, terms in self.sites.items()}
+        return by_key(
+            (term.size, (site, k))
+            for site, terms in self.sites.items()
+            for k, term in enumerate(terms)
+            if entries[site][k - len(terms)] is None and not _meets_data(term)
+        )
 
     def symmetry(self) -> Symmetry:
         """The symmetry that the labels allow."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,20 +51,20 @@ class Uniform:
     size: int
 
 
+@dataclass(eq=False)
 class Atom:
     """An axis of its own: its colours, and the term that it turned out to be (``link``; if joined, at line ``cut_at``).
 
     Numbers may overrule the ``soft`` colours, never the ``hard`` ones.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.link: Term | None = None
-        self.cut_at = ""
-        self.hard: np.ndarray | None = None
-        self.soft: np.ndarray | None = None
-        self.reasons: list[Reason] = []
-        self.serial: int = next(_serial)
+    size: int
+    link: Term | None = None
+    cut_at: str = ""
+    hard: np.ndarray | None = None
+    soft: np.ndarray | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    serial: int = field(default_factory=lambda: next(_serial))
 
     @property
     def colours(self) -> np.ndarray:
@@ -203,9 +203,9 @@ def impose(term: Term, colours: np.ndarray | None, reason: Reason) -> None:
             impose(part, own, reason)
 
 
-def pin(term: Term, reason: Reason) -> None:
+def pin(reason: Reason, *terms: Term) -> None:
     """Allow no exchange at all."""
-    for atom in atoms_of(term):
+    for atom in itertools.chain(*map(atoms_of, terms)):
         impose(atom, np.arange(atom.size), reason)
 
 
@@ -320,7 +320,7 @@ def _split_at(term: Term, position: int, reason: Reason) -> tuple[Term, Term]:
         return term, Uniform(0)
     rest = math.prod(part.size for part in term.parts[1:])
     if position % rest:
-        pin(term, reason)
+        pin(reason, term)
         return pinned(position, reason), pinned(term.size - position, reason)
     left, right = _split_at(term.parts[0], position // rest, reason)
     return Product([left, *term.parts[1:]]), Product([right, *term.parts[1:]])
@@ -361,8 +361,7 @@ def _split_factor(term: Uniform | Atom, outer: int, reason: Reason) -> tuple[Ter
 
 def _unify_products(a: Product, b: Product, reason: Reason) -> Term:
     same, left = factors(a.parts, b.parts, reason)
-    for term in left:
-        pin(term, reason)
+    pin(reason, *left)
     return a if left else resolve(Product(same))
 
 

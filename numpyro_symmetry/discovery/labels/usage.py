@@ -8,7 +8,7 @@ no symmetry.
 
 from __future__ import annotations
 
-import itertools
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -21,69 +21,71 @@ _SUMS = ("add", "add_any")
 _MOST_BYTES, _MOST_LETTERS = 10_000, 200
 
 
+@dataclass(eq=False)
+class _Value:
+    """A value: a mark of its own if it does not depend on latent values, and the marks of what is made of it."""
+
+    known: int | None = None
+    uses: list[int] = field(default_factory=list)
+
+    @property
+    def mark(self) -> int:
+        """A mark of how it is used."""
+        return hash(tuple(sorted(self.uses)))
+
+
 class _Step(NamedTuple):
-    """One operation: a hash of what it does, and the numbers of its operands and results."""
+    """One operation: a hash of what it does, its operands and its results."""
 
     mark: int
-    operands: list[int]
-    results: list[int]
+    operands: list[_Value]
+    results: list[_Value]
     is_sum: bool
 
 
 def marks_of_usage(program: Program) -> dict[str, int]:
     """Site -> a mark of how the program uses it."""
-    count = itertools.count()
-    given = [next(count) for _ in body_of(program.jaxpr).invars]
-    latent = dict(zip(program.shapes, given, strict=False))
-
+    latent, steps = {site: _Value() for site in program.shapes}, list[_Step]()
     # forwards: what does not depend on latent values has a mark of its own
-    known = {number: hash(("data", number)) for number in given[len(latent) :]}
-    steps: list[_Step] = []
+    data = [_Value(hash(("data", k))) for k in range(len(latent), len(body_of(program.jaxpr).invars))]
 
-    def constant(x: Any, _: Any) -> int:
-        number = next(count)
-        known[number] = _mark_of(x)
-        return number
-
-    def results_of(equation: Any, operands: list[int]) -> list[int]:
+    def results_of(equation: Any, operands: list[_Value]) -> list[_Value]:
         settings = sorted((setting, _words(x)) for setting, x in equation.params.items())
         step = _Step(
             hash((equation.primitive.name, *settings)),
             operands,
-            [next(count) for _ in equation.outvars],
+            [_Value() for _ in equation.outvars],
             equation.primitive.name in _SUMS,
         )
         steps.append(step)
-        marks = [known.get(x) for x in operands]
+        marks = tuple(x.known for x in operands)
         if None not in marks:
-            known.update({x: hash((step.mark, k, tuple(marks))) for k, x in enumerate(step.results)})
+            for k, result in enumerate(step.results):
+                result.known = hash((step.mark, k, marks))
         return step.results
 
-    results = inlined(body_of(program.jaxpr), consts_of(program.jaxpr), given, constant, results_of)
-
+    given = [*latent.values(), *data]
+    results = inlined(
+        body_of(program.jaxpr), consts_of(program.jaxpr), given, lambda x, _: _Value(_mark_of(x)), results_of
+    )
     # backwards: what becomes of a value
-    uses: dict[int, list[int]] = {}
-    for x in results:
-        uses.setdefault(x, []).append(hash("log joint"))
-
-    def mark(number: int) -> int:
-        return hash(tuple(sorted(uses.get(number, ()))))
-
+    for result in results:
+        result.uses.append(hash("log joint"))
     sums: set[int] = set()
     for step in reversed(steps):
-        after = tuple(map(mark, step.results))
+        after = tuple(result.mark for result in step.results)
         if step.is_sum:
             # a sum of sums is one sum, whatever the order in which its terms came
-            own = uses.get(step.results[0], [])
+            own = step.results[0].uses
             token = own[0] if len(own) == 1 and own[0] in sums else hash(("sum", after))
             sums.add(token)
         else:
-            together = tuple(sorted(known[x] for x in step.operands if x in known))
+            together = tuple(sorted(x.known for x in step.operands if x.known is not None))
             token = hash((step.mark, after, together))
         for x in step.operands:
-            if x not in known:
-                uses.setdefault(x, []).append(token)
-    return {site: mark(number) for site, number in latent.items()}
+            if x.known is None:
+                x.uses.append(token)
+    return {site: value.mark for site, value in latent.items()}
 
 
 def _mark_of(constant: Any) -> int:

@@ -42,9 +42,8 @@ _LEFT_OUT = Typed(())
 # operations whose rules know what is an index of an axis; to all others it is a number
 _KNOW_INDICES = frozenset(
     """
-    add broadcast_in_dim concatenate convert_element_type copy dynamic_slice eq expand_dims gather lt reshape scatter
-    scatter-add scatter-max scatter-min scatter-mul scatter-sub scatter_add scatter_max scatter_min scatter_mul
-    scatter_sub slice squeeze stop_gradient transpose
+    add broadcast_in_dim concatenate convert_element_type copy dynamic_slice eq gather lt reshape scatter
+    scatter-add scatter-max scatter-min scatter-mul scatter-sub slice squeeze stop_gradient transpose
     """.split()
 )
 
@@ -176,7 +175,7 @@ class Walk:
         for value in values:
             for part in (value, *(value.columns or ())) if isinstance(value, Typed) else ():
                 if isinstance(part, Typed) and part.points is not None:
-                    pin(part.points.axis, part.points.reason)
+                    pin(part.points.reason, part.points.axis)
 
     def see(self, value: Value) -> None:
         """Remember which labels stand together."""

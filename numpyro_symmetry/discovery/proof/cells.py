@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Values
-from numpyro_symmetry.discovery.proof.prove import prove
+from numpyro_symmetry.discovery.proof.prove import holds_on
 from numpyro_symmetry.discovery.proof.trials import each_gap
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import labels, names_in, new_name, padded
+from numpyro_symmetry.symmetry.components import by_key
 
 # ways to choose one axis on every site, of several of one size, that are tried at most
 _MOST_WAYS = 16
@@ -92,17 +92,16 @@ class Fibre(NamedTuple):
 def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
     """The symmetry with every group fibred over an axis beside it, wherever all evidence agrees."""
     first = next(iter(evidence()))
-    at, free = first.places[0], dict[str, list[Any]]()
+    at = first.places[0]
     shapes = {site: np.shape(x) for site, x in at.values.items()}
     every = [fibre for name in symmetry.groups for fibre in _fibres(symmetry, name, shapes)]
     gaps = each_gap(first.frozen, at, (fibre.exchanged(at.values) for fibre in every))
-    for fibre in (fibre for fibre, gap in zip(every, gaps, strict=True) if gap.ratio <= 1.0):
-        free.setdefault(fibre.name, []).append(fibre.places)
+    free = by_key((fibre.name, fibre.places) for fibre, gap in zip(every, gaps, strict=True) if gap.ratio <= 1.0)
     for name, places in free.items():
         # looked for again: fibring a group before may have given a label to an axis without one
         for fibre in (fibre for fibre in _fibres(symmetry, name, shapes) if fibre.places in places):
             claimed = fibre.of(symmetry)
-            if claimed and all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
+            if claimed and holds_on(evidence(), claimed, rng):
                 symmetry = claimed
                 break
     return symmetry
@@ -126,15 +125,16 @@ def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]
         at = [k for k, entry in enumerate(entries) if name in names_in((entry,))]
         if not all(isinstance(entries[k], str | Unsigned) for k in at):
             return
-        own[site], beside[site] = at, {}
         names = [axis.group for axis in labels(entries)]
-        for k, (entry, size) in enumerate(zip(entries, shapes[site], strict=True)):
-            # an axis over which the group may be fibred stands once, and is not itself fibred over the group
-            is_free = entry is None or (
-                isinstance(entry, str) and names.count(entry) == 1 and not f"{entry}/".startswith(f"{name}/")
-            )
-            if k not in at and size > 1 and is_free:
-                beside[site].setdefault((None if entry in still else entry, size), []).append(k)
+        # an axis over which the group may be fibred stands once, and is not itself fibred over the group
+        once = {one for one in entries if isinstance(one, str) and names.count(one) == 1}
+        free = {None, *(one for one in once if not f"{one}/".startswith(f"{name}/"))}
+        own[site] = at
+        beside[site] = by_key(
+            ((None if entry in still else entry, size), k)
+            for k, (entry, size) in enumerate(zip(entries, shapes[site], strict=True))
+            if k not in at and size > 1 and entry in free
+        )
     shared = set.intersection(*(set(found) for found in beside.values())) if beside else set()
     for over, size in sorted(shared, key=lambda one: (one[0] is None, one)):
         ways = itertools.product(*(found[over, size] for found in beside.values()))

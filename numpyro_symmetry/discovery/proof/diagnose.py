@@ -23,7 +23,7 @@ from numpyro_symmetry.discovery.proof.trials import (
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, group_names, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
-from numpyro_symmetry.symmetry.nouns import Nouns, nouns
+from numpyro_symmetry.symmetry.nouns import Nouns
 
 
 def refusal(proof: Proof) -> SymmetryError:
@@ -33,7 +33,7 @@ def refusal(proof: Proof) -> SymmetryError:
 
 def words(proof: Proof) -> str:
     """Why a symmetry was refused, or why nothing can be said of it; empty if it holds."""
-    of = nouns(is_function=proof.frozen.is_function)
+    of = proof.frozen.nouns
     match proof.outcome:
         case Outcome.CHANGES:
             return _of_a_change(proof)
@@ -77,7 +77,7 @@ def _of_a_change(proof: Proof) -> str:
     frozen, symmetry, label = proof.frozen, proof.action.symmetry, proof.label
     places, gap = proof.places, proof.gap
     where = _axes(symmetry, gap.site, label)
-    of = nouns(is_function=frozen.is_function)
+    of = frozen.nouns
     if frozen.is_function:
         what, nats = f"an entry of its {gap.site}", ""
     else:
@@ -146,7 +146,7 @@ def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[
     """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
     name = movable(symmetry)[0] if label == ALL_GROUPS else label
     found, evidence, trials = False, Evidence(frozen, places, [], []), partial(trial_elements, count=1)
-    edits = _edits(symmetry, name, places[0].values, nouns(is_function=frozen.is_function))
+    edits = _edits(symmetry, name, places[0].values, frozen.nouns)
     for text, edited in sorted(edits, key=lambda edit: not edit[0].startswith("Add")):
         if found and text.startswith("Remove"):
             return
@@ -162,15 +162,13 @@ def _edits(symmetry: Symmetry, name: str, place: Values, of: Nouns) -> Iterator[
     for site, value in place.items():
         entries = padded(symmetry.axes.get(site, ()), value.ndim)
         for position, entry in enumerate(entries):
-            axis = position - len(entries)
+            axis, edits = position - len(entries), list[tuple[AxisEntry, str]]()
+            where = f"axis {axis} of {of.array} {site!r}"
             if entry is None and value.shape[axis] == size:
-                edits: list[tuple[AxisEntry, str]] = [(name, f"Add {name!r} to axis {axis} of {of.array} {site!r}.")]
+                edits = [(name, f"Add {name!r} to {where}.")]
             elif entry == name:
-                edits = [(None, f"Remove {name!r} from axis {axis} of {of.array} {site!r}.")]
-                if signed:
-                    edits.append((Unsigned(name), f"Mark axis {axis} of {of.array} {site!r} as Unsigned({name!r})."))
-            else:
-                continue
+                marked = (Unsigned(name), f"Mark {where} as Unsigned({name!r}).")
+                edits = [(None, f"Remove {name!r} from {where}."), *([marked] if signed else [])]
             for edit, text in edits:
                 axes = dict(symmetry.axes) | {site: (*entries[:position], edit, *entries[position + 1 :])}
                 if name in group_names(axes):

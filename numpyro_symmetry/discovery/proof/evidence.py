@@ -98,11 +98,10 @@ def measured(evidence: Evidence) -> Evidence:
     frozen = evidence.frozen
     if frozen.rounding.is_double:
         return evidence
-    seen = SINGLE
-    for at in (*evidence.places, *evidence.far):
-        gaps = gaps_to(frozen, at, stacked([nudged(at.values, s * SINGLE) for s in (-2, -1, 1, 2)]))
-        seen = max(seen, MARGIN * max(gap.ratio for gap in gaps) * frozen.rounding.relative)
-    rounding = frozen.rounding._replace(relative=min(seen, frozen.rounding.relative))
+    most, places = frozen.rounding.relative, [*evidence.places, *evidence.far]
+    about = ((at, stacked([nudged(at.values, s * SINGLE) for s in (-2, -1, 1, 2)])) for at in places)
+    seen = max(gap.ratio for at, stack in about for gap in gaps_to(frozen, at, stack))
+    rounding = frozen.rounding._replace(relative=min(max(SINGLE, MARGIN * seen * most), most))
     return evidence._replace(frozen=frozen._replace(rounding=rounding))
 
 

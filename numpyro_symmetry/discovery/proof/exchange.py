@@ -23,12 +23,13 @@ from numpyro import distributions as dist
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
-from numpyro_symmetry.discovery.proof.prove import is_firmly_inside, prove, sites_left
+from numpyro_symmetry.discovery.proof.prove import holds_on, is_firmly_inside, sites_left
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_to
 from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import new_name, padded
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.shown import listed
 
 _DIGITS = re.compile(r"\d+")
@@ -93,14 +94,10 @@ class Exchange(NamedTuple):
 def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], marks: Mapping[str, int]) -> Suspects:
     """Families of sites, and sites that may be reflected, of given priors, shapes and marks of their usage."""
     kinds = {site: (shapes[site], _kind(fn.support)) for site, fn in priors.items()}
-    by_name: dict[Any, list[str]] = {}
-    for site in kinds:
-        by_name.setdefault((_DIGITS.sub("#", site), kinds[site]), []).append(site)
-    families = [sites for sites in by_name.values() if len(sites) > 1]
-    by_usage: dict[Any, list[str]] = {}
-    for (site,) in (sites for sites in by_name.values() if len(sites) == 1):
-        by_usage.setdefault((marks[site], kinds[site]), []).append(site)
-    families += [sites for sites in by_usage.values() if len(sites) > 1]
+    by_name = by_key(((_DIGITS.sub("#", site), kinds[site]), site) for site in kinds).values()
+    single = [sites[0] for sites in by_name if len(sites) == 1]
+    by_usage = by_key(((marks[site], kinds[site]), site) for site in single).values()
+    families = [sites for sites in (*by_name, *by_usage) if len(sites) > 1]
     return Suspects(
         tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= EFFORT.max_family),
         marks,
@@ -127,9 +124,7 @@ def with_exchanges(
     missed: list[OutOfReach] = []
     for exchange, cycles in _exchanges_that_hold(suspects, axes, evidence).items():
         claimed = _claim(symmetry, exchange, cycles, suspects)
-        if claimed is not None and all(
-            prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()
-        ):
+        if claimed is not None and holds_on(evidence(), claimed, rng):
             symmetry = claimed
         else:
             missed += [_out_of_reach(exchange, sorted(cycle), suspects) for cycle in cycles]
@@ -175,9 +170,7 @@ def _exchanges_that_hold(
             exchange = _exchange(first, second, chosen)
             cycles = known.setdefault(exchange[2:], [])
             if not any({first, second} <= cycle for cycle in cycles):
-                if exchange in refused or next(tries) > EFFORT.max_exchanges:
-                    continue
-                if not _holds(exchange, evidence()):
+                if exchange in refused or next(tries) > EFFORT.max_exchanges or not _holds(exchange, evidence()):
                     refused.add(exchange)
                     continue
                 joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
@@ -299,17 +292,14 @@ def _out_of_reach(exchange: Exchange, indices: Sequence[int], suspects: Suspects
             f"one site {stem!r}, its prior with .expand({shape}).to_event({event}), in place of {ways[-1]}, and "
             f"{stem}[k] for each of them"
         )
-    for site, axis in exchange.axes:
-        ways.append(
-            f"the entries {listed([str(k) for k in indices])} of {site!r} on axis {axis - len(suspects.shapes[site])}"
-        )
-    for site in [site for site, total in exchange.flips if not total]:
-        ways.append(f"{site} and -{site}")
-        remedies.append(f"two log weights, of which {site!r} is the difference, in place of it")
-    for site in [site for site, total in exchange.flips if total]:
-        ways.append(f"{site} and 1 - {site}")
-        prior = suspects.flips[site] or "a prior on two weights that sum to one, the same under their exchange"
-        remedies.append(f"a site {site!r} ~ {prior}, in place of ({site}, 1 - {site})")
+    entries = listed([str(k) for k in indices])
+    ways += [f"the entries {entries} of {s!r} on axis {k - len(suspects.shapes[s])}" for s, k in exchange.axes]
+    odds = [site for site, total in exchange.flips if not total]
+    weights = [site for site, total in exchange.flips if total]
+    ways += [f"{site} and -{site}" for site in odds] + [f"{site} and 1 - {site}" for site in weights]
+    remedies += [f"two log weights, of which {site!r} is the difference, in place of it" for site in odds]
+    of_two = "a prior on two weights that sum to one, the same under their exchange"
+    remedies += [f"a site {s!r} ~ {suspects.flips[s] or of_two}, in place of ({s}, 1 - {s})" for s in weights]
     what = "exchanging " + ("any two of " if len(indices) > 2 else "") + ways[0]
     what += f", together with {'; '.join(ways[1:])}" if ways[1:] else ""
     moved = [family[k] for family in exchange.families for k in indices]

@@ -33,12 +33,14 @@ from numpyro_symmetry.models.programs import (
 )
 from numpyro_symmetry.models.reach import NOTHING, through
 from numpyro_symmetry.symmetry.arguments import is_number
+from numpyro_symmetry.symmetry.components import by_key
+from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 
 # what is compiled: the log joint of a model, or the outputs of a function
 Joint = LogJoint | Outputs
 # latent values by site: of one point, or of many, with one more axis in front
 Values = dict[str, np.ndarray]
-Stack = Values
+Batch = Values
 # constants of a program from this size on are bounds of arithmetic, and no places where a model changes its formula
 _NO_LIMIT = 1e4
 _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
@@ -53,13 +55,16 @@ class FrozenModel(NamedTuple):
 
     Attributes
     ----------
-    log_probs_of
-        Latent values of many points -> site -> scaled log probability of each, an array per datum for observed sites.
-    inside_of
-        Latent values of many points -> constrained site -> whether each lies in its support, given the others.
+    log_probs
+        Latent values of many points, and data -> site -> scaled log probability of each point, an array per datum for
+        observed sites.
+    supports
+        The same -> constrained site -> whether each point lies in its support, given the others.
     place
         Site -> noise ``(size,)``; returns latent values, whose distance from the prior's centre is the noise in units
         of the prior's spread.
+    data
+        What the model is held fixed on.
     sites
         What the log joint is made of.
     most_points
@@ -76,9 +81,10 @@ class FrozenModel(NamedTuple):
         Whether the model is a function, whose outputs take the place of log probabilities.
     """
 
-    log_probs_of: Callable[[Stack], Stack]
-    inside_of: Callable[[Stack], Stack]
+    log_probs: Callable[[Batch, Any], Batch]
+    supports: Callable[[Batch, Any], Batch]
     place: Callable[[Values], Values]
+    data: Any
     sites: Sites
     most_points: int
     limits: list[float]
@@ -89,6 +95,11 @@ class FrozenModel(NamedTuple):
     is_function: bool
 
     @property
+    def nouns(self) -> Nouns:
+        """The nouns by which messages speak of it."""
+        return nouns(is_function=self.is_function)
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Latent site -> number of its values."""
         return {name: int(np.prod(shape)) for name, shape in self.sites.shapes.items()}
@@ -96,6 +107,14 @@ class FrozenModel(NamedTuple):
     def at(self, values: Values) -> Point:
         """A point, with the scaled log probability of each site there."""
         return self.at_each([values])[0]
+
+    def log_probs_of(self, stack: Batch) -> Batch:
+        """Site -> scaled log probability at each of many points, an array per datum for observed sites."""
+        return self.log_probs(stack, self.data)
+
+    def inside_of(self, stack: Batch) -> Batch:
+        """Constrained site -> whether its value at each of many points lies in its support."""
+        return self.supports(stack, self.data)
 
     def at_each(self, places: list[Values]) -> list[Point]:
         """Points, with their log probabilities, no more of them than are evaluated at a time."""
@@ -114,7 +133,7 @@ class Point(NamedTuple):
     log_probs: Values
 
 
-def stacked(places: list[Values]) -> Stack:
+def stacked(places: list[Values]) -> Batch:
     """Points with one more axis in front; a site that is the same array in all points is broadcast, not copied."""
 
     def stacked_site(values: list[Any]) -> np.ndarray:
@@ -138,19 +157,13 @@ class CompiledModel(NamedTuple):
         of which constants stay NumPy arrays.
     own
         The model's own data.
-    log_probs, inside, place
-        Compiled functions of values, or noise, and data. The programs that they were compiled from are let go.
-    scored
-        Observed sites that hold data, or all outputs of a function.
     inputs
         Shapes and types of latent values, and of the data.
     numbers
         Constants of the program of `log_probs` themselves, and scalar data by their position, each with whether a
         comparison reads it.
-    rounding, unread, alone
-        See `FrozenModel`.
-    most_points
-        How many points are evaluated at a time.
+    frozen
+        The model held fixed on its own data. The programs that it was compiled from are let go.
     """
 
     joint: Joint
@@ -158,36 +171,14 @@ class CompiledModel(NamedTuple):
     precision: Precision
     kept: str
     own: Data
-    log_probs: Callable
-    inside: Callable
-    place: Callable
-    scored: tuple[str, ...]
     inputs: tuple[Any, ...]
     numbers: list[tuple[Any, bool]]
-    rounding: Rounding
-    unread: set[str]
-    alone: set[str]
-    most_points: int
+    frozen: FrozenModel
 
     def on(self, data: Data) -> FrozenModel:
-        """The model held fixed on ``data``; its points lie about the prior that it has on its own data."""
-        own = on_device(self.own, self.inputs[1], self.precision)
-        given = own if data is self.own else on_device(data, self.inputs[1], self.precision)
-        leaves = jax.tree.leaves(data)
-        numbers = [(leaves[x] if isinstance(x, int) else x, compared) for x, compared in self.numbers]
-        return FrozenModel(
-            log_probs_of=lambda stack: self.log_probs(stack, given),
-            inside_of=lambda stack: self.inside(stack, given),
-            place=lambda noise: self.place(noise, own),
-            sites=self.joint.sites,
-            most_points=self.most_points,
-            limits=_limits(numbers),
-            data_sites=self.scored,
-            rounding=self.rounding,
-            unread=self.unread,
-            alone=self.alone,
-            is_function=isinstance(self.joint, Outputs),
-        )
+        """The model held fixed on other data; its points lie about the prior that it has on its own."""
+        given = on_device(data, self.inputs[1], self.precision)
+        return self.frozen._replace(data=given, limits=_limits(self.numbers, data))
 
 
 def freeze(joint: Joint, ways: Iterable[Way]) -> CompiledModel:
@@ -216,26 +207,25 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
     noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in sites.shapes.items()}
     place, values = joint.compiled_place(noise, own, precision)
     log_probs = traced(joint.log_probs, values, own, precision=precision)
-    numbers = sum(x.size for x in jax.tree.leaves((values, log_probs.outputs)))
-    reads = _reads(log_probs, sorted(sites.shapes))
-    most = int(np.clip(_MOST_NUMBERS // max(numbers, 1), 1, _MOST_POINTS))
-    return CompiledModel(
-        joint=joint,
-        way=way,
-        precision=precision,
-        kept=kept,
-        own=own,
+    size = sum(x.size for x in jax.tree.leaves((values, log_probs.outputs)))
+    reads, numbers = _reads(log_probs, sorted(sites.shapes)), _numbers_in(log_probs, len(sites.shapes))
+    most = int(np.clip(_MOST_NUMBERS // max(size, 1), 1, _MOST_POINTS))
+    given, is_function = on_device(own, log_probs.inputs[1], precision), isinstance(joint, Outputs)
+    frozen = FrozenModel(
         log_probs=compiled_for_many(log_probs, most),
-        inside=joint.compiled_inside(values, own, precision, most),
-        place=place,
-        scored=tuple(log_probs.outputs) if isinstance(joint, Outputs) else sites.scored,
-        inputs=log_probs.inputs,
-        numbers=_numbers_in(log_probs, len(sites.shapes)),
+        supports=joint.compiled_inside(values, own, precision, most),
+        place=lambda noise: place(noise, given),
+        data=given,
+        sites=sites,
+        most_points=most,
+        limits=_limits(numbers, own),
+        data_sites=tuple(log_probs.outputs) if is_function else sites.scored,
         rounding=IN_DOUBLE if precision.evaluated_in_double and not _rounds(log_probs.body) else IN_SINGLE,
         unread=_unread(reads, sites.shapes) - sites.improper - sites.leaves,
         alone={name for name in sites.shapes if reads.get(name) == {name}},
-        most_points=most,
+        is_function=is_function,
     )
+    return CompiledModel(joint, way, precision, kept, own, log_probs.inputs, numbers, frozen)
 
 
 def on_other_arguments(model: CompiledModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledModel:
@@ -296,12 +286,11 @@ def _numbers_in(program: Program, num_values: int) -> list[tuple[Any, bool]]:
     ]
 
 
-def _limits(numbers: Iterable[tuple[Any, bool]]) -> list[float]:
+def _limits(numbers: Iterable[tuple[Any, bool]], data: Data) -> list[float]:
     """Numbers of a program, those of comparisons first and then the largest, that are no mere bounds of arithmetic."""
-    ranked: dict[float, bool] = {}
-    for number, is_compared in numbers:
-        if is_array(number) and np.ndim(number) == 0 and np.isrealobj(number):
-            size = abs(float(number))
-            ranked[size] = ranked.get(size, False) or is_compared
-    sizes = sorted((size for size in ranked if 1.0 < size < _NO_LIMIT), key=lambda size: (ranked[size], size))
-    return sizes[::-1][: EFFORT.num_limits]
+    leaves = jax.tree.leaves(data)
+    known = [(leaves[x] if isinstance(x, int) else x, is_compared) for x, is_compared in numbers]
+    real = ((x, is_compared) for x, is_compared in known if is_array(x) and np.ndim(x) == 0 and np.isrealobj(x))
+    sizes = by_key((abs(float(x)), is_compared) for x, is_compared in real)
+    ranked = sorted((any(compared), size) for size, compared in sizes.items() if 1.0 < size < _NO_LIMIT)
+    return [size for _, size in ranked[::-1]][: EFFORT.num_limits]

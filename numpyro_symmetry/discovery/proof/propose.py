@@ -17,7 +17,7 @@ import numpy as np
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point
-from numpyro_symmetry.discovery.proof.prove import Proof, prove
+from numpyro_symmetry.discovery.proof.prove import Proof, holds_on, prove
 from numpyro_symmetry.discovery.proof.trials import exchanged, gap_to
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Symmetry
@@ -83,15 +83,13 @@ def with_blocks(
     and a group that moves both alike would only be the diagonal of the two. Of the blocks that are left, the set with
     the largest group on part of its indices is taken, again and again.
     """
-
-    def held(claimed: Symmetry) -> bool:
-        return all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence())
-
     for known in blocks.values():
         left = list(known)
         for chosen in _sets_of(known):
             claim = claim_of(symmetry, chosen) if all(block in left for block in chosen) else None
-            if claim is not None and _is_likely(claim, evidence) and held(whole := claim.with_orbits(claim.kinds)):
+            if claim is None or not _is_likely(claim, evidence):
+                continue
+            if holds_on(evidence(), whole := claim.with_orbits(claim.kinds), rng):
                 symmetry, left = whole, [block for block in left if block not in chosen]
         while 0 < len(left) <= EFFORT.max_blocks_in_part:
             parts = [
@@ -101,7 +99,7 @@ def with_blocks(
             ]
             # of equal groups the first, which stands on the fewest axes
             ranked = sorted(parts, key=lambda part: -part[0].log_order())
-            found = next(((part, chosen) for part, chosen in ranked if held(part)), None)
+            found = next(((part, chosen) for part, chosen in ranked if holds_on(evidence(), part, rng)), None)
             if found is None:
                 break
             symmetry, left = found[0], [block for block in left if block not in found[1]]

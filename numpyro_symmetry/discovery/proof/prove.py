@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
 from numpyro_symmetry.discovery.proof.frozen import (
+    Batch,
     FrozenModel,
     Point,
-    Stack,
     Values,
     stacked,
 )
@@ -171,6 +172,17 @@ def prove(
     return proof._replace(controls=controls)
 
 
+def holds_on(
+    evidence: Iterable[Evidence],
+    symmetry: Symmetry,
+    rng: np.random.Generator,
+    num_far: int = EFFORT.num_elements_far,
+    known: Container[str] = (),
+) -> bool:
+    """Whether all evidence proves a symmetry; none of it is made after the first that does not."""
+    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in evidence)
+
+
 def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
     """Whether a wrong action on a group changes more than its sites' own priors, at any point about the prior."""
     frozen, own = evidence.frozen, evidence.frozen.alone.intersection(action.sites[name])
@@ -220,7 +232,7 @@ def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
-def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Stack) -> list[str]:
+def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Batch) -> list[str]:
     """For each moved point, the first of ``sites`` that left its support by more than rounding; empty if none."""
     count = len(next(iter(stack.values())))
     stays = np.zeros(count, bool)

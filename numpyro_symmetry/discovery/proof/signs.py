@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache, reduce
 from operator import xor
@@ -21,7 +21,7 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, independent_wholes, is_new
 from numpyro_symmetry.discovery.proof.frozen import Values
-from numpyro_symmetry.discovery.proof.prove import prove
+from numpyro_symmetry.discovery.proof.prove import holds_on
 from numpyro_symmetry.discovery.proof.trials import each_gap, movable
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
@@ -121,7 +121,11 @@ class Span(NamedTuple):
 
     def within(self, parts: Set[PartOfSite]) -> list[frozenset[PartOfSite]]:
         """A basis of the spanned sets that lie within ``parts``: no set with an own part elsewhere enters them."""
-        return _within([even for even, own in zip(self.sets, self.own, strict=True) if own <= parts], parts)
+        entering = [even for even, own in zip(self.sets, self.own, strict=True) if own <= parts]
+        # unwanted parts have the highest bits, so that vectors of the reduced basis without these span what is wanted
+        order = [*sorted(parts), *sorted({part for even in entering for part in even} - parts)]
+        basis = reduced_basis(_vector(even, order) for even in entering)
+        return [_sites_of(vector, order) for vector in basis if not vector >> len(parts)]
 
 
 def with_signs(
@@ -153,8 +157,7 @@ def with_signs(
     further = list(itertools.islice(others(), None if many else 1))
 
     def held(signs: Signs) -> bool:
-        signed = signs.on(parted, place)
-        return all(prove(one, signed, rng, num_far=1, known=known).holds for one in (own, *further))
+        return holds_on((own, *further), signs.on(parted, place), rng, num_far=1, known=known)
 
     if not held(signs):
         signs = _accepted(groups, parted, span, place, held)
@@ -288,14 +291,6 @@ def _negated_by(signs: GroupSigns, axes: Axes) -> frozenset[PartOfSite]:
     """The parts of sites that negating all indices of a group negates."""
     negated = (_places(site, axes[site], signs.name)[k] for site, k in signs.chosen)
     return reduce(xor, negated, frozenset())
-
-
-def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfSite]]:
-    """A basis over GF(2) of the sets that ``even`` spans and that hold nothing outside of ``sites``."""
-    # unwanted parts have the highest bits, so that vectors of the reduced basis without these span what is wanted
-    order = [*sorted(sites), *sorted({site for parts in even for site in parts} - set(sites))]
-    basis = reduced_basis(_vector(parts, order) for parts in even)
-    return [_sites_of(vector, order) for vector in basis if not vector >> len(set(sites))]
 
 
 def _products(even: Even) -> Iterable[frozenset[PartOfSite]]:

@@ -54,7 +54,7 @@ class Sources:
         NotFiniteError
             If its log joint is not finite about the prior.
         """
-        own = gather_evidence(model.on(model.own), rng, EFFORT.num_points)
+        own = gather_evidence(model.frozen, rng, EFFORT.num_points)
         return Sources(model, opaque, rng, with_far_points(own, rng) if reaches_far else own)
 
     @functools.cached_property

@@ -10,12 +10,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.proof import frozen as points
 from numpyro_symmetry.discovery.proof.effort import EFFORT
-from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values, stacked
+from numpyro_symmetry.discovery.proof.frozen import Batch, FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in, sites_of_groups
@@ -77,7 +75,7 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
         trials += [
             (ALL_GROUPS, {name: group.random(rng).part() for name, group in groups.items()}) for _ in range(count)
         ]
-    return [(label, element) for label, element in trials if not _is_identity(groups, element)]
+    return _moving(groups, trials)
 
 
 def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
@@ -90,9 +88,7 @@ def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
     drawn = {name: group.conjugators(rng, _cells(symmetry, name, rng)) for name, group in groups.items()}
     swaps = [(name, {name: swap.part()}) for name, (_, others) in drawn.items() for swap in others]
     cycled = {name: cycles.part() for name, (cycles, _) in drawn.items()}
-    trials = [*swaps, (_label(groups), cycled)]
-    moving = [(label, element) for label, element in trials if not _is_identity(groups, element)]
-    return moving + random_elements(symmetry, rng, 1)
+    return _moving(groups, [*swaps, (_label(groups), cycled)]) + random_elements(symmetry, rng, 1)
 
 
 def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[Trial]:
@@ -101,8 +97,7 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
     trials: list[Trial] = []
     while len(trials) < count and names:
         element: Element = {name: group.random(rng).part() for name, group in groups.items()}
-        if not _is_identity(groups, element):
-            trials.append((_label(names), element))
+        trials += _moving(groups, [(_label(names), element)])
     return trials
 
 
@@ -126,9 +121,14 @@ def has_signs(element: Element) -> bool:
     return any(sign is not None and bool((np.asarray(sign) < 0).any()) for sign in signs)
 
 
-def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
-    same = {name: groups[name].identity().part() for name in element}
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
+def _moving(groups: Mapping[str, Group], trials: Iterable[Trial]) -> list[Trial]:
+    """The trials whose element is not the identity."""
+    same = {name: group.identity() for name, group in groups.items()}
+    return [
+        (label, element)
+        for label, element in trials
+        if not all(Hard.of(part).is_same(same[name]).all() for name, part in element.items())
+    ]
 
 
 class Action(NamedTuple):
@@ -179,7 +179,7 @@ def gap_to(frozen: FrozenModel, at: Point, values: Values, without: Set[str] = f
     return gaps_to(frozen, at, stacked([values]), [without])[0]
 
 
-def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack, without: Sequence[Set[str]] = ()) -> list[Gap]:
+def gaps_to(frozen: FrozenModel, at: Point, stack: Batch, without: Sequence[Set[str]] = ()) -> list[Gap]:
     """Largest change of a log probability from one point to each of several; priors of ``without[k]`` do not count."""
     after = frozen.log_probs_of(stack)
     for k, sites in enumerate(without):
@@ -197,7 +197,7 @@ def each_gap(
         yield from gaps_to(frozen, at, stacked(batch), list(itertools.islice(left, len(batch))))
 
 
-def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
+def largest_gaps(frozen: FrozenModel, before: Values, after: Batch) -> list[Gap]:
     """At each moved point, the largest change of any datum's log-likelihood or of all other terms together.
 
     Each change is measured against its own rounding. Latent sites and factors may trade off, so only the change of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def scan(op: Operation) -> list[Value]:
     steps: Term = axis(params["length"])
     for axes in op.axes[start:]:
         steps = op.meet(steps, axes[0])
-    pin(steps, op.reason("a loop goes through it in order", "moved"))
+    pin(op.reason("a loop goes through it in order", "moved"), steps)
     before, counted = walk.cells, walk.counted
     # within the loop every value stands for one step, except what is carried from one to the next
     for value in carry:
@@ -84,18 +85,12 @@ def conditional(op: Operation) -> list[Value]:
     if isinstance(which, Known):
         chosen = int(np.clip(int(which.value), 0, len(branches) - 1))
         branches = branches[chosen : chosen + 1]
-    result: list[list[Term]] = []
-    pieces: list[frozenset[Piece]] = [frozenset()] * len(op.out_shapes)
-    for branch in branches:
-        out = walk.run_apart(branch, operands)
-        pieces = [known | value.pieces for known, value in zip(pieces, out, strict=True)]
-        axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
-        result = (
-            [[op.meet(a, b) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
-            if result
-            else axes
-        )
-    return [Typed(tuple(axes), pieces=own) for axes, own in zip(result, pieces, strict=True)]
+    results: list[Value] = []
+    for shape, *values in zip(op.out_shapes, *(walk.run_apart(branch, operands) for branch in branches), strict=True):
+        axes = zip(*(walk.axes(value, shape, op.source) for value in values), strict=True)
+        pieces = frozenset[Piece]().union(*(value.pieces for value in values))
+        results.append(Typed(tuple(functools.reduce(op.meet, terms) for terms in axes), pieces=pieces))
+    return results
 
 
 def _fresh(op: Operation, position: int) -> Typed:

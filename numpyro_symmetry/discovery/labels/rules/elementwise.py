@@ -61,11 +61,10 @@ def unknown(op: Operation) -> Axes:
 
 def pin_all(op: Operation, reason: Reason) -> Axes:
     """Pin all that enters, and all that comes out."""
-    for axes in op.axes:
-        for term in axes:
-            pin(term, reason)
-    inherited = next((r for axes in op.axes for term in axes for r in reasons_of(term) if not r.soft), reason)
-    return [[pinned(n, inherited if not reason.soft else reason) for n in shape] for shape in op.out_shapes]
+    terms = [term for axes in op.axes for term in axes]
+    pin(reason, *terms)
+    inherited = next((r for term in terms for r in reasons_of(term) if not r.soft), reason)
+    return [[pinned(n, reason if reason.soft else inherited) for n in shape] for shape in op.out_shapes]
 
 
 def _fits(shape: tuple[int, ...], out: tuple[int, ...]) -> bool:

@@ -112,7 +112,7 @@ def concatenate(op: Operation) -> list[Value]:
 
 def stack(op: Operation) -> list[list[Term]]:
     """A new axis, each of whose indices comes from another value."""
-    position = op.params.get("axis", op.params.get("dimension", 0))
+    position = op.params["axis"]
     out = [functools.reduce(op.meet, terms) for terms in zip(*op.axes, strict=True)]
     out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
     return [out]
@@ -191,29 +191,26 @@ def gather(op: Operation) -> Axes:
         return [[functools.reduce(op.meet, map(resolve, terms)) for terms in zip(*each, strict=True)]]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= MAX_FOLLOWED:
         return [_follow(op, np.asarray(indices.value))]
-    numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
-    operand, shape = op.axes[0], op.shapes[0]
-    pointed = _pointed(op, indices)
-    batching = tuple(numbers.operand_batching_dims)
-    columns = columns_of(indices, numbers.start_index_map)
+    operand, shape, sizes = op.axes[0], op.shapes[0], op.params["slice_sizes"]
+    pointed, windows = _pointed(op, indices), places.windows_of(op.params, len(shape))
+    columns = columns_of(indices, windows.pointed)
     index_axes = _index_axes(op, list(columns.values()))
-    for k, b in zip(batching, numbers.start_indices_batching_dims, strict=True):
+    for k, b in windows.batching.items():
         index_axes[b] = op.meet(index_axes[b], operand[k])
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
-    batch = [k for k in range(len(out)) if k not in numbers.offset_dims]
+    batch = [k for k in range(len(out)) if k not in windows.along.values()]
     for k, term in zip(batch, index_axes, strict=True):
         out[k] = term
-    windows = [k for k in range(len(shape)) if k not in (*numbers.collapsed_slice_dims, *batching)]
-    for k, j in zip(windows, numbers.offset_dims, strict=True):
+    for k, j in windows.along.items():
         if sizes[k] == shape[k]:
             out[j] = operand[k]
         elif sizes[k] != 1 or not is_pointed_at(op, columns, k):
             out[j] = in_another_order(op, operand[k], out[j].size, pointed)
-    for k in numbers.collapsed_slice_dims:
+    for k in windows.single:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
             out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
         elif not is_pointed_at(op, columns, k):
-            pin(operand[k], pointed)
+            pin(pointed, operand[k])
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
             if indices.origin == Origin.COUNTED:
                 op.walk.count_through(operand[k], pointed)
@@ -277,7 +274,7 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
         moving = list(range(len(out))) if is_filled else varying(source)
         if is_filled or len(moving) > 1:
             op.mix(operand[k])
-            pin(operand[k], reason)
+            pin(reason, operand[k])
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
         elif not moving:
@@ -301,7 +298,7 @@ def in_another_order(op: Operation, term: Term, size: int, why: str | Reason, *,
     # data in another order are data
     met = next((r for r in reasons_of(term) if r.strength == "data"), reason)
     op.mix(term)
-    pin(term, reason)
+    pin(reason, term)
     return pinned(size, met)
 
 

@@ -52,10 +52,10 @@ def convolution(op: Operation) -> Axes:
         op.meet(image[channel], resolve(Product([group, kernel[kernel_in]])))
         channels = resolve(Product([group, axis(op.shapes[1][kernel_out] // groups)]))
         out[numbers.out_spec[1]] = op.meet(kernel[kernel_out], channels)
+    reason = op.reason("its order matters to a convolution")
     for place, window, result in zip(places, windows, numbers.out_spec[2:], strict=True):
-        for term in (image[place], kernel[window]):
-            pin(term, op.reason("its order matters to a convolution"))
-        out[result] = pinned(out[result].size, op.reason("its order matters to a convolution"))
+        pin(reason, image[place], kernel[window])
+        out[result] = pinned(out[result].size, reason)
     # the products that are summed stand nowhere in the program, and places are mixed
     op.walk.see(Typed((out[numbers.out_spec[0]], out[numbers.out_spec[1]], summed)))
     return [out]
@@ -74,15 +74,12 @@ def factorisation(op: Operation) -> Axes:
         # each column of the right-hand side is solved on its own
         matrix, side = op.axes
         solved, free = (-2, -1) if op.params["left_side"] else (-1, -2)
-        for term in (*matrix[-2:], side[solved]):
-            pin(term, reason)
+        pin(reason, *matrix[-2:], side[solved])
         out = [*batch, side[-2], side[-1]]
         out[solved] = pinned(side[solved].size, reason)
         op.walk.shadows += [(term, other) for term in matrix[-2:] for other in (side[solved], out[solved])]
         return [out]
-    for axes in op.axes:
-        for term in axes[-2:]:
-            pin(term, reason)
+    pin(reason, *(term for axes in op.axes for term in axes[-2:]))
     results = [batch + [pinned(n, reason) for n in shape[len(batch) :]] for shape in op.out_shapes]
     if op.name == "cholesky":
         op.walk.shadows += zip(op.axes[0][-2:], results[0][-2:], strict=True)

@@ -17,14 +17,14 @@ from numpyro_symmetry.discovery.labels.values import Known, Pointer, Typed, Valu
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 # operations that leave indices what they are, only elsewhere
-_CARRIES = "broadcast_in_dim copy expand_dims reshape slice squeeze stop_gradient transpose".split()
+_CARRIES = "broadcast_in_dim copy reshape slice squeeze stop_gradient transpose".split()
 
 
 def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Typed:
     """A value whose entries are indices of an axis; mere numbers if whole ones were ranked: the first of ties wins."""
     reason = op.reason(text)
     if np.dtype(op.equation.invars[0].aval.dtype).kind in "iub":
-        pin(term, reason)
+        pin(reason, term)
     # along a uniform axis the first index wins, wherever its entries are moved
     points = None if is_uniform(term) else Pointer(term, reason)
     return Typed(tuple(axes), points=points)

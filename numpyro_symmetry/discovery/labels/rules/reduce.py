@@ -8,13 +8,11 @@ from numpyro_symmetry.discovery.labels.rules.elementwise import (
     Axes,
     elementwise,
 )
+from numpyro_symmetry.discovery.labels.rules.indexing import in_another_order
 from numpyro_symmetry.discovery.labels.rules.pointing import counted_along, indices_into
 from numpyro_symmetry.discovery.labels.terms import (
-    Term,
-    Uniform,
     pin,
     pinned,
-    resolve,
 )
 from numpyro_symmetry.discovery.labels.values import Known, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Operation
@@ -33,14 +31,14 @@ def fold(op: Operation) -> Axes:
     for k in op.params["dimensions"]:
         for number, axes in enumerate(op.axes[:count]):
             op.mix(axes[k], operand=number)
-        pin(out[k], reason)
+        pin(reason, out[k])
     return [[term for k, term in enumerate(out) if k not in op.params["dimensions"]] for _ in op.out_shapes]
 
 
 def order_matters(op: Operation) -> Axes:
     """Running sums and the like."""
-    position, out = op.params["axis"], list(op.axes[0])
-    out[position] = _pin_axis(op, out[position], "its order matters", out[position].size)
+    position, out, reason = op.params["axis"], list(op.axes[0]), op.reason("its order matters")
+    out[position] = in_another_order(op, out[position], out[position].size, reason, varies=op.name in _VARIES)
     return [out]
 
 
@@ -53,11 +51,7 @@ def position_of_extreme(op: Operation) -> list[Value]:
 
 def sort(op: Operation) -> list[Value]:
     """Sorted values are the same whatever the order; what is carried along is not, but for labels counted along it."""
-    position, num_keys, reason = (
-        op.params["dimension"],
-        op.params.get("num_keys", 1),
-        op.reason("its order becomes values"),
-    )
+    position, num_keys, reason = op.params["dimension"], op.params["num_keys"], op.reason("its order becomes values")
     counted = [k >= num_keys and _counts(x, op.shapes[k], position) for k, x in enumerate(op.operands)]
     (out, *_) = elementwise(
         op._replace(axes=[axes for axes, labels in zip(op.axes, counted, strict=True) if not labels])
@@ -66,7 +60,7 @@ def sort(op: Operation) -> list[Value]:
     for number, axes in enumerate(op.axes):
         op.mix(axes[position], operand=number)
     if any(not unused and not labels for unused, labels in zip(op.unused[num_keys:], counted[num_keys:], strict=True)):
-        pin(ranked, reason)
+        pin(reason, ranked)
     axes = [pinned(term.size, reason) if k == position else term for k, term in enumerate(out)]
     return [indices_into(op, ranked, axes, reason.text) if labels else Typed(tuple(axes)) for labels in counted]
 
@@ -77,7 +71,7 @@ def _counts(value: Value, shape: tuple[int, ...], position: int) -> bool:
 
 def top_k(op: Operation) -> list[Value]:
     """The largest values are the same whatever the order; their positions are indices of the axis."""
-    position, reason = op.params.get("axis", -1) % len(op.axes[0]), op.reason("its order becomes values")
+    position, reason = op.params["axis"], op.reason("its order becomes values")
     ranked = op.axes[0][position]
     op.mix(ranked)
     axes = [pinned(n, reason) if k == position else op.axes[0][k] for k, n in enumerate(op.out_shapes[0])]
@@ -86,22 +80,17 @@ def top_k(op: Operation) -> list[Value]:
 
 def window(op: Operation) -> Axes:
     """Pooling: axes with a window of one are free, the others keep their order."""
-    sizes = zip(
-        op.params["window_dimensions"], op.params["window_strides"], map(tuple, op.params["padding"]), strict=True
+    reason, sizes = (
+        op.reason("its order matters to a window"),
+        zip(op.params["window_dimensions"], op.params["window_strides"], map(tuple, op.params["padding"]), strict=True),
     )
     out = [
-        term if size == (1, 1, (0, 0)) else _pin_axis(op, term, "its order matters to a window", shape)
-        for term, size, shape in zip(op.axes[0], sizes, op.out_shapes[0], strict=True)
+        term
+        if size == (1, 1, (0, 0))
+        else in_another_order(op, term, n, reason, varies=n != term.size or op.name in _VARIES)
+        for term, size, n in zip(op.axes[0], sizes, op.out_shapes[0], strict=True)
     ]
     return [out for _ in op.out_shapes]
-
-
-def _pin_axis(op: Operation, term: Term, text: str, size: int) -> Term:
-    if isinstance(resolve(term), Uniform) and size == term.size and op.name not in _VARIES:
-        return Uniform(size)
-    op.mix(term)
-    pin(term, op.reason(text))
-    return pinned(size, op.reason(text))
 
 
 # a running sum of equal entries is not uniform

@@ -35,7 +35,7 @@ def dynamic_update_slice(op: Operation) -> Axes:
             first = int(np.clip(int(start.value), 0, whole.size - update.size))
             op.note(whole, first, first + update.size)
         reason = op.by_index("overwritten in part", *op.operands[2:])
-        pin(update, reason)
+        pin(reason, update)
         out.append(_written_to(op, whole, reason))
     return [out]
 
@@ -46,7 +46,7 @@ def scatter(op: Operation) -> Axes:
         return [_at_indices(op)]
     # before labels change
     _note_written(op, numbered)
-    (_, indices, updates), is_sum = op.operands, op.name in ("scatter-add", "scatter_add")
+    (_, indices, updates), is_sum = op.operands, op.name == "scatter-add"
     if isinstance(indices, Known) and isinstance(updates, Known) and is_sum:
         values = np.asarray(updates.value)
         added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
@@ -67,27 +67,26 @@ def _at_one_index(op: Operation, position: int, colours: np.ndarray) -> list[Ter
 
 
 def _at_indices(op: Operation) -> list[Term]:
-    (_, indices, _), numbers, (operand, _, update) = op.operands, op.params["dimension_numbers"], op.axes
-    batching = tuple(numbers.operand_batching_dims)
-    windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
+    (_, indices, _), (operand, _, update) = op.operands, op.axes
+    windows = places.windows_of(op.params, len(operand))
     out, written = list(operand), op.by_index("written at an index", indices)
-    for k, j in zip(windows, numbers.update_window_dims, strict=True):
+    for k, j in windows.along.items():
         if operand[k].size == update[j].size:
             out[k] = op.meet(operand[k], update[j])
         else:
             op.walk.read_as_numbers(indices)
-            pin(update[j], written)
+            pin(written, update[j])
             out[k] = _written_to(op, operand[k], written)
-    columns = columns_of(indices, numbers.scatter_dims_to_operand_dims)
-    for k in numbers.inserted_window_dims:
+    columns = columns_of(indices, windows.pointed)
+    for k in windows.single:
         if (own := pointed_at(op, columns, k)) is not None:
             out[k] = op.meet(operand[k], own)
         else:
             op.walk.read_as_numbers(columns.get(k, indices))
             out[k] = _written_to(op, operand[k], written)
     # every index says where its own update goes
-    batches = dict(zip(numbers.scatter_indices_batching_dims, batching, strict=True))
-    along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
+    batches = {i: k for k, i in windows.batching.items()}
+    along = [j for j in range(len(update)) if j not in windows.along.values()]
     for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
         varies = not is_uniform(update[j])
         if i not in batches:
@@ -98,7 +97,7 @@ def _at_indices(op: Operation) -> list[Term]:
             out[batches[i]] = op.meet(out[batches[i]], both)
         elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
             # of two updates of one place, the last one stays
-            pin(both, written)
+            pin(written, both)
     return out
 
 
@@ -120,7 +119,7 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
     if is_uniform(term):
         return pinned(term.size, reason)
     op.mix(term)
-    pin(term, reason)
+    pin(reason, term)
     return resolve(term)
 
 
@@ -148,8 +147,7 @@ def _note_written(op: Operation, numbered: np.ndarray) -> None:
             op.note(term, start, stop)
 
 
-_SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
 WRITING: dict[str, Rule] = {
-    **dict.fromkeys(_SCATTERS, scatter),
+    **dict.fromkeys(places.SCATTERS, scatter),
     "dynamic_update_slice": dynamic_update_slice,
 }
