@@ -17,6 +17,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed, summed
+from numpyro_symmetry.assignment.problem import axes_of, exchanged
 from numpyro_symmetry.chunks import CHUNK, at_once, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
@@ -170,10 +171,9 @@ def has_both_signs(values: Any) -> bool:
 
 
 def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Reading:
-    axes, shape = symmetry.opened(site), symmetry.opened_shape(site, values.shape[1:])
+    shape, axes = axes_of(symmetry, site, values.shape[1:])
     names = tuple(axis.group for axis in axes)
-    flips = any(axis.signed for axis in axes)
-    pooled = (0, *(k + 1 for k, name in enumerate(names) if name is not None))
+    flips, pooled = any(axis.signed for axis in axes), exchanged(axes)
 
     def opened(x: np.ndarray) -> np.ndarray:
         # in C order, for sums depend on the order in memory

@@ -176,7 +176,7 @@ def _deviation(x: np.ndarray) -> np.ndarray:
 
 def _slots(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> np.ndarray:
     """For each entry of a site, the slots that it belongs to, in words."""
-    shape, axes = axes_of(symmetry, site, event) if site in symmetry.axes else (event, ())
+    shape, axes = axes_of(symmetry, site, event)
     named = [(k, axis.group) for k, axis in enumerate(axes) if axis.group is not None]
     words = [", ".join(f"{group} {index[k]}" for k, group in named) for index in np.ndindex(*shape)]
     return np.array(words, dtype=str).reshape(event)

@@ -147,8 +147,6 @@ class Sides(NamedTuple):
     def of_slots(self, name: str, slots: Collection[Slot]) -> np.ndarray:
         """Mask of the entries of a piece that belong to these slots."""
         event = self.own[name].shape[1:]
-        if name not in self.tested.axes:
-            return np.zeros(event, bool)
         shape, axes = axes_of(self.tested, name, event)
         found = np.zeros(shape, bool)
         for k, axis in enumerate(axes):

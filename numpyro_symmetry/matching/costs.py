@@ -172,8 +172,7 @@ def _opened(
     """Opened shapes and axes of every site's moments; only first moments change with signs."""
     shapes, axes = {}, {}
     for site, loc in source.loc.items():
-        still = loc.shape[1:], (Axis(None, False, None),) * (loc.ndim - 1)
-        shape, opened = axes_of(symmetry, site, loc.shape[1:]) if site in symmetry.axes else still
+        shape, opened = axes_of(symmetry, site, loc.shape[1:])
         for moment in moments:
             shapes[site, moment] = shape
             axes[site, moment] = opened if moment == "first" else without_signs(opened)

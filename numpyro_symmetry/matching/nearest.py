@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.gaussian_inputs import refuse_what_is_not_finite
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import each_by_its_own
@@ -146,10 +147,11 @@ class _Units(NamedTuple):
         rows: dict[bool, list[np.ndarray]] = {False: [np.zeros((n, 0))], True: [np.zeros((n, 0))]}
         repeated = []
         for site in plain.axes:
-            value = opened[site].reshape(plain.opened_shape(site, opened[site].shape))
-            axes = plain.opened(site)
-            lead = value.ndim - len(axes)
-            at = [(lead + k, axis.signed) for k, axis in enumerate(axes) if axis.group == name]
+            shape, axes = axes_of(plain, site, opened[site].shape)
+            value, at = (
+                opened[site].reshape(shape),
+                [(k, axis.signed) for k, axis in enumerate(axes) if axis.group == name],
+            )
             if len(at) == 1:
                 rows[at[0][1]].append(np.moveaxis(value, at[0][0], 0).reshape(n, -1))
             elif at:

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
-from numpyro_symmetry.assignment.problem import move
+from numpyro_symmetry.assignment.problem import exchanged, move
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element, over
@@ -314,11 +314,11 @@ def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> _Shares:
     """Piece -> variance within slots and in all, in pooled variances, summed over coordinates."""
     found = {}
     for site, value in values.items():
-        exchanged = (0, *(k + 1 for k, axis in enumerate(axes[site]) if axis.group is not None))
+        pooled = exchanged(axes[site])
         signed = any(axis.signed for axis in axes[site])
-        center = 0.0 if signed else value.mean(exchanged, keepdims=True)
+        center = 0.0 if signed else value.mean(pooled, keepdims=True)
         inside = value.var(0)
-        whole = np.broadcast_to(np.square(value - center).mean(exchanged, keepdims=True)[0], inside.shape)
+        whole = np.broadcast_to(np.square(value - center).mean(pooled, keepdims=True)[0], inside.shape)
         unit = np.where(whole > 0, whole, 1.0)
         found[site] = float((inside / unit).sum()), float((whole / unit).sum())
     return found
