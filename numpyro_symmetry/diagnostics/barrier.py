@@ -19,6 +19,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
+from numpyro_symmetry.matching.gaussian_inputs import refuse_unlike
 from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import SymmetryError
@@ -207,14 +208,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     for name, side in (("first", first), ("second", last)):
         if not side.loc:
             raise SymmetryError(f"The {name} end holds no arrays of real numbers, and so no way to the other.")
-    if set(first.loc) != set(last.loc):
-        raise SymmetryError(f"The ends have different sites: {sorted(first.loc)} and {sorted(last.loc)}.")
-    for site in first.loc:
-        if np.shape(first.loc[site]) != np.shape(last.loc[site]):
-            raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(first.loc[site])} at one end and {np.shape(last.loc[site])} at the "
-                "other."
-            )
+    refuse_unlike(first.loc, last.loc, ("the first end", "the last"))
     for side, name in ((first, " of the first end"), (last, " of the second end")):
         side.check(name)
     return first, last, path != "linear" and all(are_gaussian)
