@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from numpyro_symmetry.assignment.family import State
@@ -83,21 +84,21 @@ def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: S
     import dask.array as da
 
     leading, chunks = array.shape[: array.ndim - num_core], array.chunks[: array.ndim - num_core]
-    parts, core, names = [], [[f"e{k}" for k in range(num_core)]], []
-    for name, part in state.items():
-        for field, x in zip(part._fields, part, strict=True):
-            if x is not None:
-                shaped = np.asarray(x).reshape(*leading, *x.shape[1:])
-                parts.append(da.from_array(shaped, chunks=(*chunks, *shaped.shape[len(leading) :])))  # pyright: ignore[reportArgumentType]
-                core.append([f"{name}.{field}.{k}" for k in range(x.ndim - 1)])
-                names.append((name, field))
-    dims = {dim: f"d{k}" for k, dim in enumerate(dict.fromkeys(dim for some in core for dim in some))}
-    signature = [f"({','.join(dims[dim] for dim in some)})" for some in core]
+    parts, structure = jax.tree.flatten(state)
+    stored = [
+        da.from_array(np.reshape(x, (*leading, *x.shape[1:])), chunks=(*chunks, *x.shape[1:]))  # pyright: ignore[reportArgumentType]
+        for x in parts
+    ]
+    # each array has core dimensions of its own
+    signature = [
+        f"({','.join(f'd{j}_{k}' for k in range(ndim))})"
+        for j, ndim in enumerate([num_core, *(x.ndim - 1 for x in parts)])
+    ]
     return da.apply_gufunc(
-        partial(_of_chunk, of, tuple(names), num_core),
+        partial(_of_chunk, of, structure, num_core),
         f"{','.join(signature)}->{signature[0]}",
         array,
-        *parts,
+        *stored,
         output_dtypes=array.dtype,
         allow_rechunk=True,
     )
@@ -105,17 +106,14 @@ def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: S
 
 def _of_chunk(
     of: Callable[[np.ndarray, State], np.ndarray],
-    names: tuple[tuple[str, str], ...],
+    structure: Any,
     num_core: int,
     array: np.ndarray,
     *parts: np.ndarray,
 ) -> np.ndarray:
-    num_leading = array.ndim - num_core
-    fields: dict[str, dict[str, np.ndarray]] = {}
-    for (name, field), x in zip(names, parts, strict=True):
-        fields.setdefault(name, {})[field] = x.reshape(-1, *x.shape[num_leading:])
-    state = {name: Hard(**part) for name, part in fields.items()}
-    return of(array.reshape(-1, *array.shape[num_leading:]), state).reshape(array.shape)
+    lead = array.ndim - num_core
+    flat, *state = (x.reshape(-1, *x.shape[lead:]) for x in (array, *parts))
+    return of(flat, jax.tree.unflatten(structure, state)).reshape(array.shape)
 
 
 def _moved(array: np.ndarray, state: State, *, entries: tuple[AxisEntry, ...]) -> np.ndarray:
