@@ -352,14 +352,10 @@ def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Array
     found = {}
     for site, values in draws.items():
         _refuse_no_numbers(site, values)
-        if isinstance(values, np.ndarray):
-            refuse_bad_draws({site: values}, leading)
-            # in one order of memory, on which sums depend
-            found[site] = np.ascontiguousarray(values if len(which) == len(values) else values[which])
-            continue
-        kept = passed(values, blocks_of(values), partial(_seen_and_kept, which))[0]
-        _refuse_not_finite(site, np.concatenate([bad for bad, _ in kept]), leading)
-        found[site] = np.concatenate([some for _, some in kept])
+        bad, some = zip(*passed(values, blocks_of(values), partial(_seen_and_kept, which))[0], strict=True)
+        _refuse_not_finite(site, np.concatenate(bad), leading)
+        # in one order of memory, on which sums depend
+        found[site] = np.ascontiguousarray(np.concatenate(some))
     return found
 
 
