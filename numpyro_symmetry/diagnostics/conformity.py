@@ -166,11 +166,10 @@ def prior_conformity(
 def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
     """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
-    lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
     slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
-    time = None if trace.are_members else energies.autocorrelation_time(slow, lengths)
-    effective = energies.block_length([time], [lengths])
-    blocks = energies.blocks_of(lengths, time, effective)
+    time = None if trace.are_members else energies.autocorrelation_time(slow, trace.lengths)
+    effective = energies.block_length([time], [trace.lengths])
+    blocks = energies.blocks_of(trace.lengths, time, effective)
     # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
     cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
     own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
@@ -179,7 +178,7 @@ def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Bl
         for low, cut in zip(own.starts, cuts, strict=True)
     ]
     other = energies.Blocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
-    return own, other, Drawn("out", trace.num_draws, len(lengths), time or 1.0, time is None, blocks.number)
+    return own, other, Drawn("out", trace.num_draws, len(trace.lengths), time or 1.0, time is None, blocks.number)
 
 
 def _standardised(sides: Sides, own: Arrays, other: Arrays) -> Arrays:
