@@ -121,7 +121,7 @@ def _placed(draws: Pooled, features: np.ndarray) -> State:
     order = np.square(features - features.mean(0)).sum(1).argsort(kind="stable")
     starts = dict.fromkeys(int(order[int(share * (len(order) - 1))]) for share in _STARTS)
     plain = draws.symmetry
-    side = Side({site: draws.values[site] for site in plain.axes}, leading=(len(features),), view=draws.view)
+    side = Side.of_pieces(draws.values, (len(features),), draws.view)
     family = EuclideanCost(standardize=False).family(side, plain)
     found = [relabel(family, plain.groups, family.point(start), Effort()) for start in starts]
     return max(found, key=lambda one: round(float(one.objective.mean()), 9)).state

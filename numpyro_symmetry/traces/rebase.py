@@ -269,15 +269,14 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     refuse_bad_draws(draws, trace.leading)
     view = PlainView.of(bound, draws, with_single=True, nested=True)
     warn_of_torn(view, "relabelled", ". Relabel the other")
-    plain, by_piece = view.symmetry, opened(draws, view)
+    plain = view.symmetry
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    pieces = {name: by_piece[name] for name in plain.axes}
+    source = Side.of_pieces(opened(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
-    cost = chosen_cost(options.cost, plain, pieces, frame)
-    source = Side(pieces, leading=trace.leading, view=view)
+    cost = chosen_cost(options.cost, plain, source.loc, frame)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = Seen(cost, family, view, source)
 

@@ -238,8 +238,7 @@ class Rebased(NamedTuple):
                 "pass the draws as they were before rebasing."
             )
         plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
-        own = {name: pieces[name] for name in plain.axes}
-        family = family_of(cost, Side(own, leading=trace.leading, view=self.view), plain)
+        family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 
     def __repr__(self) -> str:
