@@ -44,17 +44,10 @@ class Named(Protocol):
         ...
 
 
-class Names(NamedTuple):
-    """The names of single arrays."""
-
-    dims: Dims
-    coords: Mapping[str, np.ndarray]
-
-
-def names_of(values: Mapping[str, Any]) -> Names:
-    """The names of arrays by site, as far as they have any."""
+def names_of(values: Mapping[str, Any]) -> tuple[Dims, dict[str, np.ndarray]]:
+    """Names of arrays' dimensions by site, and coordinates by dimension, as far as they have any."""
     arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
-    return Names(
+    return (
         {site: tuple(str(dim) for dim in array.dims if dim not in DRAWS) for site, array in arrays.items()},
         {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
     )
