@@ -18,7 +18,7 @@ import numpy as np
 from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed, summed
 from numpyro_symmetry.assignment.problem import axes_of, exchanged
-from numpyro_symmetry.chunks import CHUNK, at_once, slices
+from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
 
@@ -121,20 +121,16 @@ def each_invariant(
             name = f"Σ {names[first]}·{names[second]}"
             of = partial(_across, readings[first], readings[second], group)
             found.setdefault(name, []).append(_Invariant(name, (first, second), of))
-    num_draws = len(next(iter(values.values())))
+    every, num_draws = list(itertools.chain(*found.values())), len(next(iter(values.values())))
     blank = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
-    most = at_once(num_draws, _AT_ONCE)
-    wanted, room = [], most
-    for whole in itertools.chain(*found.values()):
-        entries = range(whole.of(blank)[0].size)
-        while entries:
-            here, entries = entries[:room], entries[room:]
-            wanted.append(whole._replace(entries=slice(here.start, here.stop)))
-            room -= len(here)
-            if not room:
-                yield from _tables(values, readings, wanted)
-                wanted, room = [], most
-    if wanted:
+    # where the entries of each begin and end among those of all
+    ends = list(itertools.accumulate((whole.of(blank)[0].size for whole in every), initial=0))
+    for items in slices(ends[-1], num_draws, _AT_ONCE):
+        wanted = [
+            whole._replace(entries=slice(max(items.start, low) - low, min(items.stop, high) - low))
+            for whole, (low, high) in zip(every, itertools.pairwise(ends), strict=True)
+            if max(items.start, low) < min(items.stop, high)
+        ]
         yield from _tables(values, readings, wanted)
 
 
