@@ -129,6 +129,19 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     return names
 
 
+def as_mapping(value: Any, name: str, *, example: str, by: str = "site") -> dict[str, Any]:
+    """A mapping from names of sites or the like, as a dict; an empty one where there is none.
+
+    Raises
+    ------
+    TypeError
+        If it is anything else.
+    """
+    if not isinstance(value, Mapping | None):
+        raise TypeError(f"{name} must be a mapping by {by}, such as {example}; got {in_short(value)}.")
+    return dict(value or {})
+
+
 def as_model_arguments(args: Any, kwargs: Any, of: Nouns = MODEL) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A model's positional and keyword arguments, those of other processes too.
 

@@ -17,7 +17,15 @@ from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, 
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, is_floating, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import (
+    as_array,
+    as_flag,
+    as_key,
+    as_mapping,
+    is_floating,
+    refuse_masked,
+    refuse_tracers,
+)
 from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
@@ -259,13 +267,10 @@ class _Move:
         *,
         undone: bool,
     ) -> None:
-        for name, given in (("axes", axes), ("labels", labels)):
-            if not isinstance(given, Mapping | None):
-                raise TypeError(f"{name} must be a mapping by site; got {type(given).__name__}.")
         self.out, self.leading = out, out.objective.shape
-        given_axes = by_site(axes or {})
+        given_axes = by_site(as_mapping(axes, "axes", example="{'f': (None, 'component')}"))
         self.axes = {**out.symmetry.axes, **out.carried.axes, **given_axes}
-        self.labels = {**out.labels, **(labels or {})}
+        self.labels = {**out.labels, **as_mapping(labels, "labels", example="{'z': 'component'}")}
         self.state = from_element(inverse(out.elements) if undone else out.elements)
         given, made = out.carried.before, out.carried.after
         self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in given_axes}
