@@ -48,8 +48,7 @@ def act(
         If the axes do not fit the sites, or name other groups than the symmetry's.
     """
     shapes = {site: values[site].shape[lead if is_stored(values[site]) else 1 :] for site in axes}
-    own = on_sites(symmetry, axes).bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
-    own = on_every_axis(own, {site: len(shape) for site, shape in shapes.items()})
+    own = on_sites(symmetry, axes, shapes)
     signed = {name for name, group in own.groups.items() if group.signed}
     for site, entries in own.axes.items():
         flips = any(axis.signed and axis.group in signed for axis in labels(entries))
@@ -178,13 +177,15 @@ def on_every_axis(symmetry: Symmetry, num_axes_of: Mapping[str, int]) -> Symmetr
     return symmetry.on_axes({site: padded(entries, num_axes_of[site]) for site, entries in symmetry.axes.items()})
 
 
-def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> Symmetry:
-    """The symmetry's groups on sites that may be none of its own.
+def on_sites(
+    symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]], shapes: Mapping[str, tuple[int, ...]]
+) -> Symmetry:
+    """The symmetry's groups on sites of these shapes, which may be none of its own, with an entry for each axis.
 
     Raises
     ------
     SymmetryError
-        If the axes name other groups.
+        If the axes do not fit the shapes, or name other groups.
     """
     own = symmetry.on_axes(axes)
     for site, entries in own.axes.items():
@@ -192,4 +193,5 @@ def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> S
             raise SymmetryError(
                 f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
             )
-    return own
+    own = own.bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
+    return on_every_axis(own, {site: len(shape) for site, shape in shapes.items()})

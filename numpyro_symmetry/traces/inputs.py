@@ -69,10 +69,7 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"axes={{{site!r}: ...}}: expected a site of the data that neither the symmetry nor labels= name, "
                 f"among {others}."
             )
-    events = {site: np.empty(trace.values[site].shape[len(trace.leading) :], bool) for site in axes}
-    own = on_every_axis(
-        on_sites(bound, axes).bind(events, num_leading_dims=0), {site: event.ndim for site, event in events.items()}
-    )
+    own = on_sites(bound, axes, {site: trace.values[site].shape[len(trace.leading) :] for site in axes})
     if not bound.findings:
         refuse_names_at_odds(trace.dims, {**bound.axes, **own.axes})
     return bound
