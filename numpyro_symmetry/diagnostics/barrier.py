@@ -208,9 +208,8 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     for name, side in (("first", first), ("second", last)):
         if not side.loc:
             raise SymmetryError(f"The {name} end holds no arrays of real numbers, and so no way to the other.")
-    refuse_unlike(first.loc, last.loc, ("the first end", "the last"))
-    for side, name in ((first, " of the first end"), (last, " of the second end")):
-        side.check(name)
+        side.check(f" of the {name} end")
+    refuse_unlike(first.loc, last.loc, ("the first end", "the second"))
     return first, last, path != "linear" and all(are_gaussian)
 
 
