@@ -219,9 +219,8 @@ def _rows(labels: Any) -> tuple[np.ndarray, int]:
             "labels must be whole numbers from zero on, one for every datum in every draw; got "
             f"{array[~allowed][0]}. Leave out data whose allocation is missing (-1, NaN)."
         )
-    rows = array.reshape(-1, array.shape[-1])
-    known, rows = np.unique(rows, return_inverse=True)
-    return rows.reshape(-1, array.shape[-1]), len(known)
+    known, rows = np.unique(array.reshape(-1, array.shape[-1]), return_inverse=True)
+    return rows, len(known)
 
 
 def _contingency(rows: np.ndarray, partition: np.ndarray) -> np.ndarray:
