@@ -32,6 +32,7 @@ from numpyro_symmetry.symmetry.arguments import (
     key_or_fixed,
     refuse_tracers,
     renamed,
+    staying_in_jax,
 )
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, warn_of_settings, with_arrays
@@ -237,12 +238,8 @@ def _along(
     losses, influence, effective = np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count))
     say(f"losses at {len(t)} points of the path, the function for which is compiled first")
     for k, share in enumerate(through(t, len(t))):
-        try:
+        with staying_in_jax("loss"):
             table = log_likelihood(jnp.asarray(share))
-        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-            raise TypeError(
-                "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
-            ) from error
         _refuse_no_losses(table, share)
         log_mean = logsumexp(table, axis=0) - math.log(count)
         losses[k] = 0.0 - float(jnp.mean(log_mean))  # minus zero would print its sign

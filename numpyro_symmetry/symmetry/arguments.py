@@ -6,11 +6,12 @@ what to write instead. Knows neither symmetries nor models.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 import jax
@@ -179,6 +180,23 @@ def as_function(value: Any, name: str, *takes: str) -> Callable[..., Any]:
     except ValueError:  # it does not say what it takes
         pass
     return value
+
+
+@contextlib.contextmanager
+def staying_in_jax(name: str) -> Iterator[None]:
+    """Say which function it was that left JAX while it was compiled.
+
+    Raises
+    ------
+    TypeError
+        If it was handed to NumPy, turned into a number of Python, or branched on values.
+    """
+    try:
+        yield
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise TypeError(
+            f"{name} is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
+        ) from error
 
 
 def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
