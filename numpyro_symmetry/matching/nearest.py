@@ -9,6 +9,7 @@ Negating the smallest unit moves it by at most :math:`2\lVert\omega\rVert/\sqrt 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -176,13 +177,11 @@ class _Units(NamedTuple):
 def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
     """The smallest squared distance, the element of one plain group that has it, and the bound."""
     n = len(units.even)
-    best = (np.inf, (0, 0), (1, 1))
-    for squared, pair, signs in _candidates(units, signed):
-        if units.repeated:
-            squared += units.moved_by(_exchange(n, pair, signs))
-        if squared < best[0]:
-            best = (squared, pair, signs)
-    squared, pair, signs = best
+    whole = (
+        (squared + units.moved_by(_exchange(n, pair, signs)), pair, signs)
+        for squared, pair, signs in _candidates(units, signed)
+    )
+    squared, pair, signs = min(whole, key=operator.itemgetter(0))
     limit = 2.0 * units.norm() / np.sqrt(n if signed else n - 1)
     found = _exchange(n, pair, signs)
     return squared, found if signed else Hard(found.permutation), float(limit)
