@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
-from numpyro_symmetry.traces.relabel import Effort, relabel
+from numpyro_symmetry.traces.relabel import MAX_ROUNDS, Effort, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
 from numpyro_symmetry.traces.summary import describe_null
 
@@ -248,7 +248,6 @@ def _of_shuffles(
     rng: np.random.Generator,
 ) -> tuple[list[_Shares], dict[str, np.ndarray]]:
     """What relabelling makes of shuffled draws: of each the shares that explain most, and the furthest slots of all."""
-    rounds = {} if fixed is None else {"max_rounds": 1}
     separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
     most = []
     most_shuffles = _MAX_COUPLED_SHUFFLES if _meet(axes.values()) else _MAX_SHUFFLES
@@ -261,7 +260,7 @@ def _of_shuffles(
         starts = [fixed] if fixed is not None else [of.point(int(k)) for k in order]
         here = []
         for start in starts:
-            found = relabel(of, bound.groups, start, effort, **rounds)
+            found = relabel(of, bound.groups, start, effort, max_rounds=MAX_ROUNDS if fixed is None else 1)
             moved = _moved(values, axes, found.state)
             here.append(_shares(moved, axes))
             for name, slots in _separation(moved, axes).items():
@@ -289,9 +288,8 @@ def _shrinkage(
     simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
     labels = bound.sample(jax.random.key(int(rng.integers(2**31))), leading)
     simulated = _moved(simulated, axes, from_element(labels))
-    rounds = {} if fixed is None else {"max_rounds": 1}
     again = cost.family(Side(simulated, leading=leading), bound, plain)
-    found = relabel(again, bound.groups, fixed or truth, effort, **rounds)
+    found = relabel(again, bound.groups, fixed or truth, effort, max_rounds=MAX_ROUNDS if fixed is None else 1)
     left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
     return _ratio(left, scale)
 
