@@ -109,19 +109,20 @@ def each_invariant(
     """Invariants of draws, a few entries at a time, so that no more than these have to be in memory."""
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
     names = {site: view.stacks[site].name if view is not None else site for site in readings}
-    found: dict[str, list[_Invariant]] = {}
-    for site, reading in readings.items():
-        for name, of in _of_site(reading, names[site]):
-            found.setdefault(name, []).append(_Invariant(name, (site,), of))
+    every = [
+        _Invariant(name, (site,), of)
+        for site, reading in readings.items()
+        for name, of in _of_site(reading, names[site])
+    ]
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
     for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, reading in readings.items() if group in reading.groups]
         pairs = itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
-        for first, second in pairs:
-            name = f"Σ {names[first]}·{names[second]}"
-            of = partial(_across, readings[first], readings[second], group)
-            found.setdefault(name, []).append(_Invariant(name, (first, second), of))
-    every, num_draws = list(itertools.chain(*found.values())), len(next(iter(values.values())))
+        every += [
+            _Invariant(f"Σ {names[a]}·{names[b]}", (a, b), partial(_across, readings[a], readings[b], group))
+            for a, b in pairs
+        ]
+    num_draws = len(next(iter(values.values())))
     blank = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
     # where the entries of each begin and end among those of all
     ends = list(itertools.accumulate((whole.of(blank)[0].size for whole in every), initial=0))
