@@ -121,11 +121,11 @@ def sorted_projections(symmetry: Symmetry, values: Arrays, max_features: int = _
     for name in symmetry.groups:
         units = units_of(symmetry, values, name)
         weights = _directions(units.size, units.even.shape[1], max_features)
-        parts = []
-        for items in slices(len(units.even), units.even.shape[1] * weights.shape[1]):
-            here = np.sort(Units(units.odd[items], units.even[items]).project(weights), axis=1)
-            parts.append(here.reshape(len(here), -1))
-        found.append(np.concatenate(parts) * np.sqrt(units.size / weights.shape[1]))
+        parts = [
+            np.sort(Units(units.odd[items], units.even[items]).project(weights), axis=1)
+            for items in slices(len(units.even), units.even.shape[1] * weights.shape[1])
+        ]
+        found.append(np.concatenate(parts).reshape(len(units.even), -1) * np.sqrt(units.size / weights.shape[1]))
     return np.concatenate(found, 1)
 
 

@@ -264,8 +264,7 @@ def _of_shuffles(
             moved = _moved(values, axes, found.state)
             here.append(_shares(moved, axes))
             for name, slots in _separation(moved, axes).items():
-                if slots.max(initial=0.0) > separation[name].max(initial=0.0):
-                    separation[name] = np.sort(slots)[::-1]
+                separation[name] = max(separation[name], np.sort(slots)[::-1], key=lambda x: x.max(initial=0.0))
         most.append(max(here, key=lambda shares: _share(shares.values())))
     return most, separation
 

@@ -6,6 +6,7 @@ Knows elements and how they act on arrays; not how they were found.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -219,9 +220,8 @@ class Rebased(NamedTuple):
             If Dask or zarr is not installed: they are the extra ``dask``.
         """
         known = hashlib.sha256(self.objective.tobytes())
-        for part in from_element(self.elements).values():
-            for x in part:
-                known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
+        for x in itertools.chain(*from_element(self.elements).values()):
+            known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
         write_by_region(self.data, path, known.hexdigest()[:16], progress_bar=as_flag(progress_bar, "progress_bar"))
 
     def score(self, data: Any, cost: Cost) -> float:
