@@ -133,10 +133,7 @@ def check_dims(
             )
     for name, dimensions in (plate_dims(sites) | named).items():
         for dimension, size in zip(dimensions, shapes[name], strict=False):
-            if dimension not in known:
-                continue
-            count = shape_of(known[dimension], f"coords[{dimension!r}]")
-            if count != (size,):
+            if dimension in known and (count := shape_of(known[dimension], f"coords[{dimension!r}]")) != (size,):
                 raise ValueError(
                     f"coords[{dimension!r}] has shape {count}; site {name!r} has {size} along that dimension."
                 )
