@@ -58,11 +58,9 @@ def act(
     for stack in own.stacks.values():
         array = stack.of(values)
         parts = {name: state[name] for name in state if name in names_in(stack.entries)}
-        if is_stored(array):
-            of_chunk = partial(_moved, entries=stack.entries)
-            moved |= stack.apart(by_chunk(of_chunk, array, parts, num_axes(stack.entries)))
-        else:
-            moved |= stack.apart(move(parts, stack.entries, array))
+        of = partial(_moved, entries=stack.entries)
+        new = by_chunk(of, array, parts, num_axes(stack.entries)) if is_stored(array) else of(array, parts)
+        moved |= stack.apart(new)
     return moved
 
 
