@@ -89,9 +89,9 @@ def refuse_names_at_odds(dims: Dims, axes: Axes) -> None:
             elsewhere.setdefault(one.dim, {}).setdefault(one.group, one.site)
     # a name on which several groups stand is no group's own
     own = {dim: next(iter(groups.items())) for dim, groups in elsewhere.items() if len(groups) == 1}
-    for free in (one for one in standing if one.group is None and one.dim in own):
+    for free in (stand for stand in standing if stand.group is None and stand.dim in own):
         group, there = own[free.dim]
-        for one in (one for one in standing if (one.site, one.group) == (free.site, group)):
+        for one in (stand for stand in standing if (stand.site, stand.group) == (free.site, group)):
             entries = list(axes[one.site])
             entries[one.axis], entries[free.axis] = entries[free.axis], entries[one.axis]
             raise SymmetryError(
