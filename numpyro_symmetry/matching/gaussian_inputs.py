@@ -20,8 +20,7 @@ from numpyro_symmetry.symmetry.hard import over
 def unchecked(cls: Any, **fields: Any) -> Any:
     """An instance of a frozen dataclass with these fields, made without its checks."""
     made = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
+    vars(made).update(fields)
     return made
 
 
