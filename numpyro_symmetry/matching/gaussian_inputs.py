@@ -73,8 +73,8 @@ def refuse_unlike(first: Mapping[str, Any], other: Mapping[str, Any], names: tup
     for site in first:
         if np.shape(first[site]) != np.shape(other[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(first[site])} in {names[0]} and {np.shape(other[site])} in "
-                f"{names[1]}."
+                f"The two have different shapes: site {site!r} has shape {np.shape(first[site])} in {names[0]} and "
+                f"{np.shape(other[site])} in {names[1]}."
             )
 
 
