@@ -71,6 +71,11 @@ class Side(NamedTuple):
     leading: tuple[int, ...] = ()
     view: PlainView | None = None
 
+    @staticmethod
+    def of_pieces(pieces: Arrays, leading: tuple[int, ...], view: PlainView) -> Side:
+        """Draws by piece, those pieces alone on which the view's groups act."""
+        return Side({name: pieces[name] for name in view.symmetry.axes}, leading=leading, view=view)
+
     @property
     def num_draws(self) -> int:
         """Number of draws in a batch."""

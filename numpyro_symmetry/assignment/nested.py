@@ -16,7 +16,7 @@ import numpy as np
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move, where
 from numpyro_symmetry.symmetry import Group, Hard
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.axes import FREE, Axis
 from numpyro_symmetry.symmetry.hard import over, then
 
 MAX_ROUNDS = 20
@@ -252,10 +252,10 @@ def _in_cell(root: str, cell: int, below: str) -> str:
 
 
 def _of(axis: Axis, names: set[str] | list[str]) -> Axis:
-    return axis if axis.group in names else Axis(None, False, None)
+    return axis if axis.group in names else FREE
 
 
 def _within(axis: Axis, prefix: str) -> Axis:
     """An axis as it is labelled within one block; axes of other groups stand still."""
     inside = axis.group is not None and axis.group.startswith(prefix)
-    return axis._replace(group=(axis.group or "").removeprefix(prefix)) if inside else Axis(None, False, None)
+    return axis._replace(group=(axis.group or "").removeprefix(prefix)) if inside else FREE

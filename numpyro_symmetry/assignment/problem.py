@@ -17,7 +17,7 @@ import numpy as np
 from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.axes import FREE, Axis
 from numpyro_symmetry.symmetry.hard import over, some_of
 
 
@@ -221,9 +221,16 @@ def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
 
 
 def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Axis, ...]]:
-    """Shape of a site's values with every `Split` opened, and an entry for each axis."""
+    """Shape of a site's values with every `Split` opened, and an entry for each axis; free of groups in other sites."""
+    if site not in bound.axes:
+        return event, (FREE,) * len(event)
     shape, opened = bound.opened_shape(site, event), bound.opened(site)
-    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + opened
+    return shape, (FREE,) * (len(shape) - len(opened)) + opened
+
+
+def exchanged(axes: tuple[Axis, ...]) -> tuple[int, ...]:
+    """Axes of ``(draw, *shape)`` that are pooled to be blind to labels: that of draws, and those where groups stand."""
+    return (0, *(1 + k for k, axis in enumerate(axes) if axis.group is not None))
 
 
 def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

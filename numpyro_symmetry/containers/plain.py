@@ -64,20 +64,18 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
         for site, entries in symmetry.axes.items()
         if site in values and ... not in entries
     }
-    candidates = [num for num in (1, 2) if _fits(values, symmetry, num) and (not known or known == {num})]
-    if len(known) == 1 and not candidates:
+    if len(known) == 1:
         if (num := known.pop()) > 0:
             return num
         raise SymmetryError(
             f"Sites have shapes { ({s: values[s].shape for s in symmetry.axes if s in values}) }, with no dimension "
             "that counts draws; expected (draw, ...) or (chain, draw, ...)."
         )
-    if known and len(candidates) == 1:
-        return candidates[0]
     if set(symmetry.axes) - set(values) or any(v.ndim < 2 for v in values.values()):
         return 1
     first, second = next(iter(values.values())).shape[:2]
     likely = 2 if first < second else 1
+    candidates = [] if known else [num for num in (1, 2) if _fits(values, symmetry, num)]
     if not candidates:
         # if sites' own shapes fit behind one or two dimensions, sites differ in these; else a later check says what
         # does not fit

@@ -15,7 +15,7 @@ from numpyro import infer
 
 from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, plate_dims, trace_model
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_names, shape_of
+from numpyro_symmetry.symmetry.arguments import as_mapping, as_names, shape_of
 
 _KEPT = ("sample", "deterministic")
 
@@ -119,11 +119,10 @@ def check_dims(
     ValueError
         If a site is unknown, has fewer dimensions than names, or a dimension has another length than its coordinates.
     """
-    for name, value in {"dims": dims, "coords": coords}.items():
-        if not (value is None or isinstance(value, Mapping)):
-            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
+    named = as_mapping(dims, "dims", example="{'loc': ['component']}")
+    known = as_mapping(coords, "coords", example="{'component': ['a', 'b']}", by="dimension")
     shapes = {name: np.shape(site["value"]) for name, site in sites.items() if site["type"] in _KEPT}
-    for name, given in (dims or {}).items():
+    for name, given in named.items():
         if name not in shapes:
             raise ValueError(f"dims names {name!r}; the model has sites {list(shapes)}.")
         names = as_names(given, f"dims[{name!r}]", example=f"['{name}_row']")
@@ -132,12 +131,9 @@ def check_dims(
                 f"dims[{name!r}] has {len(names)} names {list(names)}; the site has shape {shapes[name]}, chains and "
                 "draws apart."
             )
-    for name, dimensions in (plate_dims(sites) | dict(dims or {})).items():
+    for name, dimensions in (plate_dims(sites) | named).items():
         for dimension, size in zip(dimensions, shapes[name], strict=False):
-            if dimension not in (coords or {}):
-                continue
-            count = shape_of((coords or {})[dimension], f"coords[{dimension!r}]")
-            if count != (size,):
+            if dimension in known and (count := shape_of(known[dimension], f"coords[{dimension!r}]")) != (size,):
                 raise ValueError(
                     f"coords[{dimension!r}] has shape {count}; site {name!r} has {size} along that dimension."
                 )

@@ -6,7 +6,7 @@ Knows how other programs keep draws; nothing of relabelling.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ _EXPECTED = (
 
 def refuse(data: Any) -> SymmetryError:
     """The error about a container of no known type."""
-    return SymmetryError(f"{_EXPECTED}; got {_what_it_is(data)}.")
+    what = next(words(data) for is_known_by, words in _STRANGERS if is_known_by(data))
+    return SymmetryError(f"{_EXPECTED}; got {what}.")
 
 
 def refuse_other_sites(data: Any, symmetry: Symmetry) -> SymmetryError:
@@ -44,34 +45,54 @@ def is_guide(data: Any) -> bool:
     return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
 
 
-def _what_it_is(data: Any) -> str:
-    name = type(data).__name__
-    if isinstance(data, type):
-        return f"the class {data.__name__}: pass an instance"
-    if hasattr(data, "elements") and hasattr(data, "undo"):
-        return f"a {name}: pass its draws, out.data"
-    if hasattr(data, "_fields"):
-        if "position" in data._fields:
-            return f"the state {name} of a sampler: pass its positions by site, states.position"
-        return f"the tuple {name}({', '.join(data._fields)}): pass its fields by name, data._asdict()"
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
-        return (
-            f"a {name} with columns: stack those of each site, such as {{'mu': frame[['mu[1]', 'mu[2]']].to_numpy()}}"
-            ", or read the trace by ArviZ"
-        )
-    if hasattr(data, "dtype") and hasattr(data, "shape"):
-        return f"an array of shape {tuple(data.shape)}: name the site that it holds, {{'loc': draws}}"
-    if is_guide(data):
-        guide = getattr(data[0], "__name__", type(data[0]).__name__)
-        return f"the guide {guide} and its parameters: pass its draws, to_arviz(rng_key, guide, params, model_args)"
-    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        if not len(data):
-            return f"an empty {name}"
-        return (
-            f"a {name} of {type(data[0]).__name__}: members of an ensemble are dicts by site; the parts of one "
-            "position get names, dict(zip(names, position))"
-        )
-    return name
+def _named(data: Any) -> str:
+    return type(data).__name__
+
+
+def _is_list(data: Any) -> bool:
+    return isinstance(data, Sequence) and not isinstance(data, str | bytes)
+
+
+# how a stranger is known -> what it is, and what to pass in its place; of several that fit, the first
+_STRANGERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
+    (lambda x: isinstance(x, type), lambda x: f"the class {x.__name__}: pass an instance"),
+    (lambda x: hasattr(x, "elements") and hasattr(x, "undo"), lambda x: f"a {_named(x)}: pass its draws, out.data"),
+    (
+        lambda x: "position" in getattr(x, "_fields", ()),
+        lambda x: f"the state {_named(x)} of a sampler: pass its positions by site, states.position",
+    ),
+    (
+        lambda x: hasattr(x, "_fields"),
+        lambda x: f"the tuple {_named(x)}({', '.join(x._fields)}): pass its fields by name, data._asdict()",
+    ),
+    (
+        lambda x: hasattr(x, "columns") and hasattr(x, "to_numpy"),
+        lambda x: (
+            f"a {_named(x)} with columns: stack those of each site, such as {{'mu': frame[['mu[1]', 'mu[2]']]."
+            "to_numpy()}, or read the trace by ArviZ"
+        ),
+    ),
+    (
+        lambda x: hasattr(x, "dtype") and hasattr(x, "shape"),
+        lambda x: f"an array of shape {tuple(x.shape)}: name the site that it holds, {{'loc': draws}}",
+    ),
+    (
+        is_guide,
+        lambda x: (
+            f"the guide {getattr(x[0], '__name__', _named(x[0]))} and its parameters: pass its draws, "
+            "to_arviz(rng_key, guide, params, model_args)"
+        ),
+    ),
+    (lambda x: _is_list(x) and not len(x), lambda x: f"an empty {_named(x)}"),
+    (
+        _is_list,
+        lambda x: (
+            f"a {_named(x)} of {_named(x[0])}: members of an ensemble are dicts by site; the parts of one position get "
+            "names, dict(zip(names, position))"
+        ),
+    ),
+    (lambda x: True, _named),
+)
 
 
 def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int | None) -> Arrays:

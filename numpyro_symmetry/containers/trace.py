@@ -92,6 +92,11 @@ class Trace(NamedTuple):
         return int(np.prod(self.leading))
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many draws each chain has, where none are stacked."""
+        return (self.leading[-1],) * int(np.prod(self.leading[:-1], dtype=int))
+
+    @property
     def is_stored(self) -> bool:
         """Whether some of the sites are Dask arrays."""
         return any(map(is_stored, self.values.values()))

@@ -19,6 +19,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
+from numpyro_symmetry.matching.gaussian_inputs import refuse_unlike
 from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import SymmetryError
@@ -31,6 +32,7 @@ from numpyro_symmetry.symmetry.arguments import (
     key_or_fixed,
     refuse_tracers,
     renamed,
+    staying_in_jax,
 )
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, warn_of_settings, with_arrays
@@ -207,16 +209,8 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     for name, side in (("first", first), ("second", last)):
         if not side.loc:
             raise SymmetryError(f"The {name} end holds no arrays of real numbers, and so no way to the other.")
-    if set(first.loc) != set(last.loc):
-        raise SymmetryError(f"The ends have different sites: {sorted(first.loc)} and {sorted(last.loc)}.")
-    for site in first.loc:
-        if np.shape(first.loc[site]) != np.shape(last.loc[site]):
-            raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(first.loc[site])} at one end and {np.shape(last.loc[site])} at the "
-                "other."
-            )
-    for side, name in ((first, " of the first end"), (last, " of the second end")):
-        side.check(name)
+        side.check(f" of the {name} end")
+    refuse_unlike(first.loc, last.loc, ("the first end", "the second"))
     return first, last, path != "linear" and all(are_gaussian)
 
 
@@ -244,12 +238,8 @@ def _along(
     losses, influence, effective = np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count))
     say(f"losses at {len(t)} points of the path, the function for which is compiled first")
     for k, share in enumerate(through(t, len(t))):
-        try:
+        with staying_in_jax("loss"):
             table = log_likelihood(jnp.asarray(share))
-        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-            raise TypeError(
-                "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
-            ) from error
         _refuse_no_losses(table, share)
         log_mean = logsumexp(table, axis=0) - math.log(count)
         losses[k] = 0.0 - float(jnp.mean(log_mean))  # minus zero would print its sign

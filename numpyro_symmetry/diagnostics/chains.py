@@ -351,8 +351,6 @@ def chance(values: np.ndarray) -> np.ndarray:
 
 def longest_run(same: np.ndarray) -> np.ndarray:
     """For each chain, the longest run of equal draws, from whether each ``(chain, draw - 1)`` is as the one before."""
-    longest, run = np.zeros(len(same), int), np.zeros(len(same), int)
-    for step in same.T:
-        run = np.where(step, run + 1, 0)
-        longest = np.maximum(longest, run)
-    return longest + 1
+    # from one change to the next, the ends among them
+    ends = np.zeros((len(same), 1), bool)
+    return np.array([np.diff(np.flatnonzero(~row)).max() for row in np.concatenate([ends, same, ends], axis=1)])

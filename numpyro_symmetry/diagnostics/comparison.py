@@ -6,15 +6,13 @@ Knows numbers and names; computes no statistics.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from numpyro_symmetry.symmetry.shown import as_html, first_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DIFFER, NO_DIFFERENCE, CANNOT_TELL = "differ", "no difference found", "not enough draws to tell"
 # of each entry under the pooled alignment: moments of either side, then differences and their p-values
@@ -115,8 +113,6 @@ class Comparison(NamedTuple):
     @property
     def table(self) -> pd.DataFrame:
         """`contributions` with a row for each entry, the entry that differs most surely first."""
-        import pandas as pd
-
         rows = []
         for site, array in self.contributions.data_vars.items():
             slots = self.contributions.coords[f"{site} slot"].values
@@ -215,8 +211,6 @@ class Comparisons(NamedTuple):
     @property
     def table(self) -> pd.DataFrame:
         """A row for each pair; ``p_adjusted`` holds for all pairs together, and decides the verdict."""
-        import pandas as pd
-
         p = np.array([pair.p_value for pair in self.pairs])
         adjusted = _holm(p)
         verdicts = [pair._replace(p_value=own).verdict for pair, own in zip(self.pairs, adjusted, strict=True)]

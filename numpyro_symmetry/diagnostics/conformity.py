@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jax import Array
 
-from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.assignment.problem import axes_of, exchanged
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
@@ -30,9 +31,6 @@ from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, as_model_arguments, key_or_fixed, refuse_tracers, seed_of
 from numpyro_symmetry.traces import Rebased
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # exchanges of pairs of blocks come in twos of the same energy: with so many pairs the least p-value is 1 / 32
 _MIN_PAIRS = 6
@@ -168,11 +166,10 @@ def prior_conformity(
 def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
     """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
-    lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
     slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
-    time = None if trace.are_members else energies.autocorrelation_time(slow, lengths)
-    effective = energies.block_length([time], [lengths])
-    blocks = energies.blocks_of(lengths, time, effective)
+    time = None if trace.are_members else energies.autocorrelation_time(slow, trace.lengths)
+    effective = energies.block_length([time], [trace.lengths])
+    blocks = energies.blocks_of(trace.lengths, time, effective)
     # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
     cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
     own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
@@ -181,7 +178,7 @@ def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Bl
         for low, cut in zip(own.starts, cuts, strict=True)
     ]
     other = energies.Blocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
-    return own, other, Drawn("out", trace.num_draws, len(lengths), time or 1.0, time is None, blocks.number)
+    return own, other, Drawn("out", trace.num_draws, len(trace.lengths), time or 1.0, time is None, blocks.number)
 
 
 def _standardised(sides: Sides, own: Arrays, other: Arrays) -> Arrays:
@@ -291,7 +288,7 @@ def _contraction(sides: Sides) -> dict[str, float]:
     found = {}
     for name in sides.tested.axes:
         shape, axes = axes_of(sides.tested, name, sides.own[name].shape[1:])
-        together = (0, *(k + 1 for k, axis in enumerate(axes) if axis.group is not None))
+        together = exchanged(axes)
         is_signed = any(axis.signed for axis in axes)
         own, prior = (
             np.mean(np.square(x - (0.0 if is_signed else x.mean(together, keepdims=True))), together)
@@ -310,8 +307,6 @@ def _mean_known(values: np.ndarray) -> float:
 def _table(
     sides: Sides, results: list[SlotResult], entries: Arrays, is_apart: Callable[[SlotResult], bool]
 ) -> pd.DataFrame:
-    import pandas as pd
-
     rows = []
     for result in results:
         own = np.concatenate([entries[name][1][sides.of_slots(name, [result.slot])] for name in entries])

@@ -17,7 +17,8 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed, summed
-from numpyro_symmetry.chunks import CHUNK, at_once, slices
+from numpyro_symmetry.assignment.problem import axes_of, exchanged
+from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
 
@@ -108,32 +109,29 @@ def each_invariant(
     """Invariants of draws, a few entries at a time, so that no more than these have to be in memory."""
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
     names = {site: view.stacks[site].name if view is not None else site for site in readings}
-    found: dict[str, list[_Invariant]] = {}
-    for site, reading in readings.items():
-        for name, of in _of_site(reading, names[site]):
-            found.setdefault(name, []).append(_Invariant(name, (site,), of))
+    every = [
+        _Invariant(name, (site,), of)
+        for site, reading in readings.items()
+        for name, of in _of_site(reading, names[site])
+    ]
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
     for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, reading in readings.items() if group in reading.groups]
         pairs = itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
-        for first, second in pairs:
-            name = f"Σ {names[first]}·{names[second]}"
-            of = partial(_across, readings[first], readings[second], group)
-            found.setdefault(name, []).append(_Invariant(name, (first, second), of))
+        every += [
+            _Invariant(f"Σ {names[a]}·{names[b]}", (a, b), partial(_across, readings[a], readings[b], group))
+            for a, b in pairs
+        ]
     num_draws = len(next(iter(values.values())))
     blank = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
-    most = at_once(num_draws, _AT_ONCE)
-    wanted, room = [], most
-    for whole in itertools.chain(*found.values()):
-        entries = range(whole.of(blank)[0].size)
-        while entries:
-            here, entries = entries[:room], entries[room:]
-            wanted.append(whole._replace(entries=slice(here.start, here.stop)))
-            room -= len(here)
-            if not room:
-                yield from _tables(values, readings, wanted)
-                wanted, room = [], most
-    if wanted:
+    # where the entries of each begin and end among those of all
+    ends = list(itertools.accumulate((whole.of(blank)[0].size for whole in every), initial=0))
+    for items in slices(ends[-1], num_draws, _AT_ONCE):
+        wanted = [
+            whole._replace(entries=slice(max(items.start, low) - low, min(items.stop, high) - low))
+            for whole, (low, high) in zip(every, itertools.pairwise(ends), strict=True)
+            if max(items.start, low) < min(items.stop, high)
+        ]
         yield from _tables(values, readings, wanted)
 
 
@@ -170,10 +168,9 @@ def has_both_signs(values: Any) -> bool:
 
 
 def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Reading:
-    axes, shape = symmetry.opened(site), symmetry.opened_shape(site, values.shape[1:])
+    shape, axes = axes_of(symmetry, site, values.shape[1:])
     names = tuple(axis.group for axis in axes)
-    flips = any(axis.signed for axis in axes)
-    pooled = (0, *(k + 1 for k, name in enumerate(names) if name is not None))
+    flips, pooled = any(axis.signed for axis in axes), exchanged(axes)
 
     def opened(x: np.ndarray) -> np.ndarray:
         # in C order, for sums depend on the order in memory

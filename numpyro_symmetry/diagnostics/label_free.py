@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from numpyro_symmetry.assignment.family import State
-from numpyro_symmetry.assignment.problem import axes_of, move
+from numpyro_symmetry.assignment.problem import axes_of, exchanged, move
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Hard, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
@@ -121,11 +121,11 @@ def sorted_projections(symmetry: Symmetry, values: Arrays, max_features: int = _
     for name in symmetry.groups:
         units = units_of(symmetry, values, name)
         weights = _directions(units.size, units.even.shape[1], max_features)
-        parts = []
-        for items in slices(len(units.even), units.even.shape[1] * weights.shape[1]):
-            here = np.sort(Units(units.odd[items], units.even[items]).project(weights), axis=1)
-            parts.append(here.reshape(len(here), -1))
-        found.append(np.concatenate(parts) * np.sqrt(units.size / weights.shape[1]))
+        parts = [
+            np.sort(Units(units.odd[items], units.even[items]).project(weights), axis=1)
+            for items in slices(len(units.even), units.even.shape[1] * weights.shape[1])
+        ]
+        found.append(np.concatenate(parts).reshape(len(units.even), -1) * np.sqrt(units.size / weights.shape[1]))
     return np.concatenate(found, 1)
 
 
@@ -170,10 +170,8 @@ def standardised(symmetry: Symmetry, values: Arrays, bulk: float = SOFT) -> Arra
     """
     found = {}
     for site, value in values.items():
-        shape, axes = value.shape[1:], (Axis(None, False, None),) * (value.ndim - 1)
-        if site in symmetry.axes:
-            shape, axes = axes_of(symmetry, site, shape)
-        pooled = (0, *(k + 1 for k, axis in enumerate(axes) if axis.group is not None))
+        shape, axes = axes_of(symmetry, site, value.shape[1:])
+        pooled = exchanged(axes)
         flips = any(axis.signed for axis in axes)
         x = value.reshape(-1, *shape).astype(float)
         varies = np.abs(x).max(pooled, keepdims=True) > 0 if flips else np.ptp(x, axis=pooled, keepdims=True) > 0

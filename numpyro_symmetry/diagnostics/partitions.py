@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from pandas import factorize
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from numpyro_symmetry.steps import counting, saying, through
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_flag, as_option, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.shown import as_html, first_of
 
 # the most numbers that are held at a time
@@ -163,7 +164,7 @@ def point_partition(
     [0, 0, 1, 1]
     """
     chosen, shown = _distance(distance), as_flag(progress_bar, "progress_bar")
-    rows = np.stack([_in_order(row) for row in _rows(labels)[0]])
+    rows = np.stack([factorize(row)[0] for row in _rows(labels)[0]])
     num_draws, num_data = rows.shape
     table = chosen.of_counts(np.arange(num_data + 1.0))
     of_rows = np.array([table[np.bincount(row)].sum() for row in rows])
@@ -191,12 +192,10 @@ def point_partition(
 
 
 def _distance(distance: Any) -> Distance:
-    for one in DISTANCES:
-        if distance is one or (isinstance(distance, str) and distance == one.name):
-            return one
+    named = {one.name: one for one in DISTANCES}
     if isinstance(distance, Distance):
         return distance
-    raise ValueError(f"distance must be one of {tuple(one.name for one in DISTANCES)}; got {distance!r}.")
+    return named[as_option(distance, "distance", tuple(named))]
 
 
 def _rows(labels: Any) -> tuple[np.ndarray, int]:
@@ -220,15 +219,8 @@ def _rows(labels: Any) -> tuple[np.ndarray, int]:
             "labels must be whole numbers from zero on, one for every datum in every draw; got "
             f"{array[~allowed][0]}. Leave out data whose allocation is missing (-1, NaN)."
         )
-    rows = array.reshape(-1, array.shape[-1])
-    known, rows = np.unique(rows, return_inverse=True)
-    return rows.reshape(-1, array.shape[-1]), len(known)
-
-
-def _in_order(row: np.ndarray) -> np.ndarray:
-    """Labels in the order in which they first appear."""
-    _, first, rows = np.unique(row, return_index=True, return_inverse=True)
-    return first.argsort().argsort()[rows.reshape(-1)]
+    known, rows = np.unique(array.reshape(-1, array.shape[-1]), return_inverse=True)
+    return rows, len(known)
 
 
 def _contingency(rows: np.ndarray, partition: np.ndarray) -> np.ndarray:
@@ -245,7 +237,7 @@ def _cuts(similarity: np.ndarray, most: int) -> list[np.ndarray]:
     apart = 1.0 - similarity
     np.fill_diagonal(apart, 0.0)
     tree = linkage(squareform(apart, checks=False), "average")
-    return [_in_order(fcluster(tree, size, "maxclust")) for size in range(1, most + 1)]
+    return [factorize(fcluster(tree, size, "maxclust"))[0] for size in range(1, most + 1)]
 
 
 def _settled(rows: np.ndarray, start: np.ndarray, table: np.ndarray, tell: Callable[[], Any]) -> np.ndarray:
@@ -267,4 +259,4 @@ def _settled(rows: np.ndarray, start: np.ndarray, table: np.ndarray, tell: Calla
             counts[draws, labels, new] += 1
             sizes[new] += 1
             partition[datum], moved = new, moved or new != old
-    return _in_order(partition)
+    return factorize(partition)[0]

@@ -10,6 +10,7 @@ import numpy as np
 from numpyro_symmetry.diagnostics.barrier import LossBarrier, in_words
 from numpyro_symmetry.diagnostics.comparison import Comparison, entry_name
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.errors import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +28,9 @@ def pyplot() -> Any:
     ImportError
         If matplotlib is not installed; the message says how to install it.
     """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Plots take matplotlib, which is not installed: pip install 'numpyro-symmetry[plots]'."
-        ) from error
+    need("matplotlib", of="Plots", extra="plots")
+    import matplotlib.pyplot as plt
+
     return plt
 
 

@@ -121,7 +121,7 @@ def _placed(draws: Pooled, features: np.ndarray) -> State:
     order = np.square(features - features.mean(0)).sum(1).argsort(kind="stable")
     starts = dict.fromkeys(int(order[int(share * (len(order) - 1))]) for share in _STARTS)
     plain = draws.symmetry
-    side = Side({site: draws.values[site] for site in plain.axes}, leading=(len(features),), view=draws.view)
+    side = Side.of_pieces(draws.values, (len(features),), draws.view)
     family = EuclideanCost(standardize=False).family(side, plain)
     found = [relabel(family, plain.groups, family.point(start), Effort()) for start in starts]
     return max(found, key=lambda one: round(float(one.objective.mean()), 9)).state
@@ -176,7 +176,7 @@ def _deviation(x: np.ndarray) -> np.ndarray:
 
 def _slots(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> np.ndarray:
     """For each entry of a site, the slots that it belongs to, in words."""
-    shape, axes = axes_of(symmetry, site, event) if site in symmetry.axes else (event, ())
+    shape, axes = axes_of(symmetry, site, event)
     named = [(k, axis.group) for k, axis in enumerate(axes) if axis.group is not None]
     words = [", ".join(f"{group} {index[k]}" for k, group in named) for index in np.ndindex(*shape)]
     return np.array(words, dtype=str).reshape(event)

@@ -93,9 +93,7 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
 
 def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
     refuse_masked({"p": p, "q": q}, "Argument")
-    for name, values in (("p", p), ("q", q)):
-        as_real_array(values, f"{name}, of probabilities")
-    p, q = jnp.asarray(p), jnp.asarray(q)
+    p, q = (jnp.asarray(as_real_array(x, f"{name}, of probabilities")) for name, x in (("p", p), ("q", q)))
     same = p.ndim >= 2 and p.shape[-2:] == q.shape[-2:]
     if not same or not broadcast(p.shape[:-2], q.shape[:-2]):
         raise SymmetryError(f"Expected probabilities (..., N, classes) of the same data; got {p.shape} and {q.shape}.")

@@ -127,7 +127,7 @@ class Sides(NamedTuple):
     def _placed(self, draws: Arrays) -> Arrays:
         plain, frame = self.out.view.symmetry, self.out.frame
         num_draws = len(next(iter(draws.values())))
-        source = Side({name: draws[name] for name in plain.axes}, leading=(num_draws,), view=self.out.view)
+        source = Side.of_pieces(draws, (num_draws,), self.out.view)
         family = family_of(frame.cost, source, plain, frame.read)
         return moved(plain, draws, relabel(family, plain.groups, frame.point, max_rounds=1).state)
 
@@ -147,8 +147,6 @@ class Sides(NamedTuple):
     def of_slots(self, name: str, slots: Collection[Slot]) -> np.ndarray:
         """Mask of the entries of a piece that belong to these slots."""
         event = self.own[name].shape[1:]
-        if name not in self.tested.axes:
-            return np.zeros(event, bool)
         shape, axes = axes_of(self.tested, name, event)
         found = np.zeros(shape, bool)
         for k, axis in enumerate(axes):

@@ -120,22 +120,22 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, options: ReadOptions,
         If a guide comes without its parameters.
     """
     try:
+        num_leading_dims = options.num_leading_dims
         if is_guide(data):
             draws = draws_of_guide(options.rng_key, data[0], data[1], options.args, options.kwargs, options.num_draws)
-            known = {site: np.asarray(value) for site, value in draws.items()}
-            return _of_trace(read(known, symmetry, 1), symmetry, name, (options.num_draws,), options.sites, True)
-        if callable(data):
+            data, num_leading_dims = {site: np.asarray(value) for site, value in draws.items()}, 1
+            independent = True
+        elif callable(data):
             raise TypeError(f"Posterior {name!r}: a guide is passed with its parameters, (guide, params).")
         data = data.data if isinstance(data, Rebased) else data
         if (chains := _ragged(data)) is not None:
             parts = [read(chain, symmetry, 1) for chain in chains]
             values = {site: np.concatenate([part.values[site] for part in parts]) for site in parts[0].values}
             lengths = tuple(part.num_draws for part in parts)
-            whole = parts[0]._replace(values=values, leading=(sum(lengths),))
-            return _of_trace(whole, symmetry, name, lengths, options.sites, independent)
-        trace = read(data, symmetry, options.num_leading_dims, lazily=True)
-        each = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
-        lengths = tuple(map(len, trace.chains)) or each
+            trace = parts[0]._replace(values=values, leading=(sum(lengths),))
+        else:
+            trace = read(data, symmetry, num_leading_dims, lazily=True)
+            lengths = tuple(map(len, trace.chains)) or trace.lengths
         return _of_trace(trace, symmetry, name, lengths, options.sites, independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
@@ -228,13 +228,14 @@ def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, .
                 f"Group {name!r} has {group.size} labels in {a.name!r} and {other} in {b.name!r}: posteriors of "
                 "different sizes are no two draws of one thing. Compare what both define, such as predictions."
             )
-    compared = tuple(dict.fromkeys(site for site in everywhere if site in wanted))
     labelled = {dim for side in (a, b) for dim in groups_on(side.dims, side.symmetry.axes)}
-    # a site that nobody named, and whose coordinates name different things on the two sides, is left out
-    kept = {
-        site for site in compared if site in a.symmetry.axes or a.is_named or not are_of_others(a, b, site, labelled)
-    }
-    compared = tuple(site for site in compared if site in kept)
+
+    def is_compared(site: str) -> bool:
+        # a site that nobody named, and whose coordinates name different things on the two sides, is left out
+        is_asked_for = site in a.symmetry.axes or a.is_named
+        return site in wanted and (is_asked_for or not are_of_others(a, b, site, labelled))
+
+    compared = tuple(dict.fromkeys(filter(is_compared, everywhere)))
     refuse_other_names(a, b, compared, (repr(a.name), repr(b.name)), free=labelled)
     for site in compared:
         shapes = [side.values[site].shape[1:] for side in (a, b)]

@@ -183,9 +183,8 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
     plain = out.view.symmetry
     trace = read(out.data, out.symmetry, out.objective.ndim)
     opened = out.view.open(trace.flat(list(out.view.shapes)))
-    pieces = {name: opened[name] for name in plain.axes}
     transforms = {site: coordinate.transform for site, coordinate in out.frame.read.items()}
-    family = GaussianCost(transforms or "auto").family(Side(pieces, leading=trace.leading, view=out.view), plain)
+    family = GaussianCost(transforms or "auto").family(Side.of_pieces(opened, trace.leading, out.view), plain)
     groups = _summed_out(family, plain.groups)
     statistics = family.statistics(slice(None))
     labels = {name: soften(group.identity((1,)), np.dtype(float)) for name, group in groups.items()}

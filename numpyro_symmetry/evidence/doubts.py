@@ -64,20 +64,24 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
 def warn_if_unreliable(estimate: Estimate, method: str, num_draws: int, pareto_shape: float = math.nan) -> None:
     """Warn of an estimate that did not settle, has a large error, or rests on few of ``num_draws`` of the proposal."""
     few = _fewest_effective(method, num_draws, pareto_shape)
+    which = "lie where the posterior does" if method == "bridge" else "are effective"
     guess, longer = "so that the error is itself a guess", "Sample longer, or draw more (num_draws)"
-    if not estimate.converged:
-        why, remedy = f"the bridge did not settle in {estimate.num_rounds} rounds", longer
-    elif estimate.of_target < _FEW_OF_BRIDGE:
-        why, remedy = f"only {estimate.of_target:.0f} of the posterior's draws are effective, {guess}", "Sample longer"
-    elif estimate.of_proposal < few:
-        which = "lie where the posterior does" if method == "bridge" else "are effective"
-        why = f"only {estimate.of_proposal:.0f} of the proposal's {num_draws} draws {which}, {guess}"
-        remedy = "Draw more (num_draws), or, of a NumPyro model, fit a guide of another shape"
-    elif not estimate.error < _LARGE_ERROR:
-        why, remedy = f"its error is {estimate.error:.1f} nats", longer
-    else:
-        return
-    warn(f"The evidence is not reliable: {why}. {remedy}.")
+    other = "Draw more (num_draws), or, of a NumPyro model, fit a guide of another shape"
+    # the gravest first
+    doubts = (
+        (not estimate.converged, f"the bridge did not settle in {estimate.num_rounds} rounds. {longer}"),
+        (
+            estimate.of_target < _FEW_OF_BRIDGE,
+            f"only {estimate.of_target:.0f} of the posterior's draws are effective, {guess}. Sample longer",
+        ),
+        (
+            estimate.of_proposal < few,
+            f"only {estimate.of_proposal:.0f} of the proposal's {num_draws} draws {which}, {guess}. {other}",
+        ),
+        (not estimate.error < _LARGE_ERROR, f"its error is {estimate.error:.1f} nats. {longer}"),
+    )
+    for why in [words for is_so, words in doubts if is_so][:1]:
+        warn(f"The evidence is not reliable: {why}.")
 
 
 def is_by_few(method: str, effective: float, num_draws: int, pareto_shape: float) -> bool:

@@ -209,9 +209,8 @@ def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argn
         )
     known = model_of(data) if guide is None else None
     if known is not None:
-        function = known.function if function is None else function
-        args = known.args if args is None else args
-        kwargs = known.kwargs if kwargs is None else kwargs
+        given = zip((function, args, kwargs), known, strict=True)
+        function, args, kwargs = (its_own if one is None else one for one, its_own in given)
     of = nouns(is_function=argnum is not None)
     if function is not None:
         as_function(function, of)

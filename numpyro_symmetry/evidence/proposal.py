@@ -227,10 +227,8 @@ _A_MODEL = (
 
 
 def _refuse_no_model(model: Model) -> None:
-    """Refuse what is no model, or cannot be called with these arguments: a log density of given values, say."""
+    """Refuse a function that cannot be called with these arguments: a log density of given values, say."""
     function, args, kwargs = model
-    if not callable(function):
-        raise TypeError(f"model must be a NumPyro model, a function; got {type(function).__name__}.")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # callables in C have none

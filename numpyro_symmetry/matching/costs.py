@@ -170,11 +170,7 @@ def _opened(
     source: Side, symmetry: Symmetry, moments: Iterable[str]
 ) -> tuple[dict[Name, tuple[int, ...]], dict[Name, tuple[Axis, ...]]]:
     """Opened shapes and axes of every site's moments; only first moments change with signs."""
-    shapes, axes = {}, {}
-    for site, loc in source.loc.items():
-        still = loc.shape[1:], (Axis(None, False, None),) * (loc.ndim - 1)
-        shape, opened = axes_of(symmetry, site, loc.shape[1:]) if site in symmetry.axes else still
-        for moment in moments:
-            shapes[site, moment] = shape
-            axes[site, moment] = opened if moment == "first" else without_signs(opened)
-    return shapes, axes
+    opened = {site: axes_of(symmetry, site, loc.shape[1:]) for site, loc in source.loc.items()}
+    names = [(site, moment) for site in opened for moment in moments]
+    axes = {(s, m): opened[s][1] if m == "first" else without_signs(opened[s][1]) for s, m in names}
+    return {(site, moment): opened[site][0] for site, moment in names}, axes

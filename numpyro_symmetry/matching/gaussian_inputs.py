@@ -20,8 +20,7 @@ from numpyro_symmetry.symmetry.hard import over
 def unchecked(cls: Any, **fields: Any) -> Any:
     """An instance of a frozen dataclass with these fields, made without its checks."""
     made = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
+    vars(made).update(fields)
     return made
 
 
@@ -62,13 +61,20 @@ def refuse_other_sites(first: Any, other: Any) -> None:
     """Refuse two Gaussians of different kinds, sites or shapes."""
     if type(first) is not type(other):
         raise TypeError(f"Expected another {type(first).__name__}; got {type(other).__name__}.")
-    a, b = first.loc, other.loc
-    if set(a) != set(b):
-        raise SymmetryError(f"The two have different sites: {sorted(a)} and {sorted(b)}.")
-    for site in a:
-        if np.shape(a[site]) != np.shape(b[site]):
+    refuse_unlike(first.loc, other.loc, ("one", "the other"))
+
+
+def refuse_unlike(first: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str]) -> None:
+    """Refuse arrays of different sites or shapes."""
+    if differing := sorted(first.keys() ^ other.keys()):
+        raise SymmetryError(
+            f"The two have different sites: {differing} are in {names[0]} or in {names[1]}, and not in both."
+        )
+    for site in first:
+        if np.shape(first[site]) != np.shape(other[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(a[site])} in one and {np.shape(b[site])} in the other."
+                f"The two have different shapes: site {site!r} has shape {np.shape(first[site])} in {names[0]} and "
+                f"{np.shape(other[site])} in {names[1]}."
             )
 
 

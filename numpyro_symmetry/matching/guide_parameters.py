@@ -141,13 +141,12 @@ def unconstraining(part: Any, site: str) -> Any:
 
 def constrained_sites(guide: Any) -> dict[str, Any]:
     """Site -> support, of a guide's sites whose coordinates are not their values: support not all of the real line."""
-    found = {}
-    for part in parts_of(guide):
-        for site in sites_of(part):
-            support = entrywise(part.prototype_trace[site]["fn"].support)
-            if not isinstance(biject_to(support), IdentityTransform):
-                found[site] = support
-    return found
+    supports = {site: _support(part, site) for part in parts_of(guide) for site in sites_of(part)}
+    return {site: one for site, one in supports.items() if not isinstance(biject_to(one), IdentityTransform)}
+
+
+def _support(part: Any, site: str) -> Any:
+    return entrywise(part.prototype_trace[site]["fn"].support)
 
 
 def _is_flat(part: Any) -> bool:
@@ -192,10 +191,8 @@ def _full_shape(part: Any, site: str) -> tuple[int, ...]:
 
 
 def _refuse_coupled_supports(part: Any) -> None:
-
     for site in sites_of(part):
-        support = entrywise(part.prototype_trace[site]["fn"].support)
-        if support.event_dim:
+        if (support := _support(part, site)).event_dim:
             raise UnsupportedGuideError(
                 f"Site {site!r} has support {support}, whose unconstrained coordinates do not move as its values do. "
                 "Match draws instead, or a Gaussian fitted to draws of the constrained values."

@@ -7,14 +7,13 @@ objective recomputed from scratch in float64. Knows costs, Gaussians and the sol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Arrays, Cost, Family, Side, Statistics, blocks, is_cost
-from numpyro_symmetry.assignment.place import Placement, log_likelihoods, place
+from numpyro_symmetry.assignment.family import Arrays, Cost, Side, blocks, is_cost
+from numpyro_symmetry.assignment.place import log_likelihoods, place
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
@@ -33,16 +32,13 @@ from numpyro_symmetry.matching.sides import (
     without,
 )
 from numpyro_symmetry.steps import say, saying, through
-from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_option, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.shown import as_html
-
-# a family, its groups and natural parameters -> draws placed, a chunk at a time
-Placing = Callable[..., Iterator[Placement]]
 
 
 class Match(NamedTuple):
@@ -235,12 +231,7 @@ def _matched(
     leading = leading_shape(bound, left, right)
     compared = without(bound, beside)
     left, right = left.without(beside), right.without(beside)
-
-    def in_chunks(family: Family, groups: dict[str, Group], natural: Statistics) -> Iterator[Placement]:
-        among = blocks(family, groups, together)
-        return through(place(family, groups, natural, method, seed, among=among), len(among))
-
-    found = _place(compared, left, right, chosen, leading, in_chunks)
+    found = _placed(compared, left, right, chosen, leading, method, seed, together)
     found = found._replace(element=completed(bound, found.element, leading))
     if all(full):
         moved = source.apply(bound, found.element)
@@ -252,50 +243,43 @@ def _matched(
     return found
 
 
-def _place(
-    bound: Symmetry,
-    left: Side,
-    right: Side,
-    cost: Cost,
-    leading: tuple[int, ...],
-    placing: Placing,
-) -> Match:
-    """Match in the view in which every group is plain; units in blocks that move stay with their blocks."""
-    view = PlainView.of(bound, left.loc, nested=True)
-    warn_of_torn(view, "matched", ", and the result may be far from the best. Match the other level")
-    left, right = (
-        Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights, view=view)
-        for side in (left, right)
-    )
-    found = _in_chunks(view.symmetry, left, right, cost, leading, placing)
-    return found._replace(element=view.element(found.element, bound, leading), exact=found.exact & (not view.torn))
-
-
-def _in_chunks(
+def _placed(
     bound: Symmetry,
     target: Side,
     source: Side,
     cost: Cost,
     leading: tuple[int, ...],
-    placing: Placing,
+    method: str,
+    seed: np.random.SeedSequence,
+    together: int | None,
 ) -> Match:
+    """Place sources in the view in which every group is plain; units in blocks that move stay with their blocks."""
+    view = PlainView.of(bound, target.loc, nested=True)
+    warn_of_torn(view, "matched", ", and the result may be far from the best. Match the other level")
+    target, source = (
+        Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights, view=view)
+        for side in (target, source)
+    )
+    plain, groups = view.symmetry, view.symmetry.groups
     single, batch = (_batch(side, target, source, n) for side, n in ((target, 1), (source, math.prod(leading))))
-    of_target = cost.family(single, bound)
-    point, family = of_target.point(0), cost.family(batch, bound, of_target.coordinates)
+    of_target = cost.family(single, plain)
+    point, family = of_target.point(0), cost.family(batch, plain, of_target.coordinates)
     centred = {name: _centred(point[0][name], axes) for name, axes in family.axes.items() if name in point[0]}
-    states: dict[str, list[Hard]] = {name: [group.identity((0,))] for name, group in bound.groups.items()}
+    states: dict[str, list[Hard]] = {name: [group.identity((0,))] for name, group in groups.items()}
     # objectives before and after, whether exact, how many sweeps, whether converged
     arrays: list[tuple[np.ndarray, ...]] = [
         (np.zeros(0), np.zeros(0), np.zeros(0, bool), np.zeros(0, int), np.zeros(0, bool))
     ]
-    for placed in placing(family, bound.groups, centred):
+    among = blocks(family, groups, together)
+    for placed in through(place(family, groups, centred, method, seed, among=among), len(among)):
         state, *outcome = placed.solution
         arrays.append((*log_likelihoods(family, point, placed), *outcome))
         for name, part in state.items():
             states[name].append(part)
-    before, after, *outcome = (np.concatenate(parts).reshape(leading) for parts in zip(*arrays, strict=True))
+    before, after, exact, *outcome = (np.concatenate(parts).reshape(leading) for parts in zip(*arrays, strict=True))
     state = {name: concatenate(parts) for name, parts in states.items()}
-    return Match(to_element(state, leading), after, before, *outcome)
+    element = view.element(to_element(state, leading), bound, leading)
+    return Match(element, after, before, exact & (not view.torn), *outcome)
 
 
 def _batch(side: Side, target: Side, source: Side, num_draws: int) -> Side:

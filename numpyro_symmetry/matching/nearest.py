@@ -9,12 +9,14 @@ Negating the smallest unit moves it by at most :math:`2\lVert\omega\rVert/\sqrt 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.gaussian_inputs import refuse_what_is_not_finite
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import each_by_its_own
@@ -146,10 +148,11 @@ class _Units(NamedTuple):
         rows: dict[bool, list[np.ndarray]] = {False: [np.zeros((n, 0))], True: [np.zeros((n, 0))]}
         repeated = []
         for site in plain.axes:
-            value = opened[site].reshape(plain.opened_shape(site, opened[site].shape))
-            axes = plain.opened(site)
-            lead = value.ndim - len(axes)
-            at = [(lead + k, axis.signed) for k, axis in enumerate(axes) if axis.group == name]
+            shape, axes = axes_of(plain, site, opened[site].shape)
+            value, at = (
+                opened[site].reshape(shape),
+                [(k, axis.signed) for k, axis in enumerate(axes) if axis.group == name],
+            )
             if len(at) == 1:
                 rows[at[0][1]].append(np.moveaxis(value, at[0][0], 0).reshape(n, -1))
             elif at:
@@ -174,13 +177,11 @@ class _Units(NamedTuple):
 def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
     """The smallest squared distance, the element of one plain group that has it, and the bound."""
     n = len(units.even)
-    best = (np.inf, (0, 0), (1, 1))
-    for squared, pair, signs in _candidates(units, signed):
-        if units.repeated:
-            squared += units.moved_by(_exchange(n, pair, signs))
-        if squared < best[0]:
-            best = (squared, pair, signs)
-    squared, pair, signs = best
+    whole = (
+        (squared + units.moved_by(_exchange(n, pair, signs)), pair, signs)
+        for squared, pair, signs in _candidates(units, signed)
+    )
+    squared, pair, signs = min(whole, key=operator.itemgetter(0))
     limit = 2.0 * units.norm() / np.sqrt(n if signed else n - 1)
     found = _exchange(n, pair, signs)
     return squared, found if signed else Hard(found.permutation), float(limit)

@@ -37,7 +37,15 @@ from numpyro_symmetry.symmetry import (
     compose,
     num_transpositions,
 )
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_function, as_real_array, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_function,
+    as_real_array,
+    refuse_tracers,
+    seed_of,
+    staying_in_jax,
+)
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
@@ -269,12 +277,8 @@ def _compiled(
     compiled_loss = jax.jit(half_way)
 
     def held_loss(moved: Arrays, held: np.ndarray) -> float:
-        try:
+        with staying_in_jax("loss"):
             return float(np.mean([compiled_loss(moved, given, rows) for rows in held]))
-        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-            raise TypeError(
-                "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
-            ) from error
 
     return lambda *args: step(*args, given), held_loss
 

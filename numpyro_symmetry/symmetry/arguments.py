@@ -6,11 +6,12 @@ what to write instead. Knows neither symmetries nor models.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 import jax
@@ -129,6 +130,19 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     return names
 
 
+def as_mapping(value: Any, name: str, *, example: str, by: str = "site") -> dict[str, Any]:
+    """A mapping from names of sites or the like, as a dict; an empty one where there is none.
+
+    Raises
+    ------
+    TypeError
+        If it is anything else.
+    """
+    if not isinstance(value, Mapping | None):
+        raise TypeError(f"{name} must be a mapping by {by}, such as {example}; got {in_short(value)}.")
+    return dict(value or {})
+
+
 def as_model_arguments(args: Any, kwargs: Any, of: Nouns = MODEL) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A model's positional and keyword arguments, those of other processes too.
 
@@ -166,6 +180,23 @@ def as_function(value: Any, name: str, *takes: str) -> Callable[..., Any]:
     except ValueError:  # it does not say what it takes
         pass
     return value
+
+
+@contextlib.contextmanager
+def staying_in_jax(name: str) -> Iterator[None]:
+    """Say which function it was that left JAX while it was compiled.
+
+    Raises
+    ------
+    TypeError
+        If it was handed to NumPy, turned into a number of Python, or branched on values.
+    """
+    try:
+        yield
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise TypeError(
+            f"{name} is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
+        ) from error
 
 
 def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:

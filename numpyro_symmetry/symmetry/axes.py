@@ -250,6 +250,10 @@ class Axis(NamedTuple):
     size: int | None
 
 
+# an axis on which no group stands
+FREE = Axis(None, False, None)
+
+
 def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     """Return a site's entries as a tuple, or say which of them cannot be read.
 

@@ -36,17 +36,14 @@ def warn(message: str) -> None:
     warnings.warn(message, SymmetryWarning, stacklevel=level)
 
 
-def need(*packages: str) -> None:
-    """Refuse to go on without packages that draws larger than memory need.
+def need(*packages: str, of: str = "Draws that are larger than memory", extra: str = "dask") -> None:
+    """Refuse to go on without packages that something needs, which an extra of this package installs.
 
     Raises
     ------
     ImportError
-        Naming the package and the extra that installs it.
+        Naming the package and the extra.
     """
     for name in packages:
         if find_spec(name) is None:
-            raise ImportError(
-                f"Draws that are larger than memory take {name}, which is not installed: "
-                "pip install 'numpyro-symmetry[dask]'."
-            )
+            raise ImportError(f"{of} take {name}, which is not installed: pip install 'numpyro-symmetry[{extra}]'.")

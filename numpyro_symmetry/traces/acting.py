@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from numpyro_symmetry.assignment.family import State
@@ -47,8 +48,7 @@ def act(
         If the axes do not fit the sites, or name other groups than the symmetry's.
     """
     shapes = {site: values[site].shape[lead if is_stored(values[site]) else 1 :] for site in axes}
-    own = on_sites(symmetry, axes).bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
-    own = on_every_axis(own, {site: len(shape) for site, shape in shapes.items()})
+    own = on_sites(symmetry, axes, shapes)
     signed = {name for name, group in own.groups.items() if group.signed}
     for site, entries in own.axes.items():
         flips = any(axis.signed and axis.group in signed for axis in labels(entries))
@@ -58,11 +58,9 @@ def act(
     for stack in own.stacks.values():
         array = stack.of(values)
         parts = {name: state[name] for name in state if name in names_in(stack.entries)}
-        if is_stored(array):
-            of_chunk = partial(_moved, entries=stack.entries)
-            moved |= stack.apart(by_chunk(of_chunk, array, parts, num_axes(stack.entries)))
-        else:
-            moved |= stack.apart(move(parts, stack.entries, array))
+        of = partial(_moved, entries=stack.entries)
+        new = by_chunk(of, array, parts, num_axes(stack.entries)) if is_stored(array) else of(array, parts)
+        moved |= stack.apart(new)
     return moved
 
 
@@ -83,21 +81,21 @@ def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: S
     import dask.array as da
 
     leading, chunks = array.shape[: array.ndim - num_core], array.chunks[: array.ndim - num_core]
-    parts, core, names = [], [[f"e{k}" for k in range(num_core)]], []
-    for name, part in state.items():
-        for field, x in zip(part._fields, part, strict=True):
-            if x is not None:
-                shaped = np.asarray(x).reshape(*leading, *x.shape[1:])
-                parts.append(da.from_array(shaped, chunks=(*chunks, *shaped.shape[len(leading) :])))  # pyright: ignore[reportArgumentType]
-                core.append([f"{name}.{field}.{k}" for k in range(x.ndim - 1)])
-                names.append((name, field))
-    dims = {dim: f"d{k}" for k, dim in enumerate(dict.fromkeys(dim for some in core for dim in some))}
-    signature = [f"({','.join(dims[dim] for dim in some)})" for some in core]
+    parts, structure = jax.tree.flatten(state)
+    stored = [
+        da.from_array(np.reshape(x, (*leading, *x.shape[1:])), chunks=(*chunks, *x.shape[1:]))  # pyright: ignore[reportArgumentType]
+        for x in parts
+    ]
+    # each array has core dimensions of its own
+    signature = [
+        f"({','.join(f'd{j}_{k}' for k in range(ndim))})"
+        for j, ndim in enumerate([num_core, *(x.ndim - 1 for x in parts)])
+    ]
     return da.apply_gufunc(
-        partial(_of_chunk, of, tuple(names), num_core),
+        partial(_of_chunk, of, structure, num_core),
         f"{','.join(signature)}->{signature[0]}",
         array,
-        *parts,
+        *stored,
         output_dtypes=array.dtype,
         allow_rechunk=True,
     )
@@ -105,17 +103,14 @@ def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: S
 
 def _of_chunk(
     of: Callable[[np.ndarray, State], np.ndarray],
-    names: tuple[tuple[str, str], ...],
+    structure: Any,
     num_core: int,
     array: np.ndarray,
     *parts: np.ndarray,
 ) -> np.ndarray:
-    num_leading = array.ndim - num_core
-    fields: dict[str, dict[str, np.ndarray]] = {}
-    for (name, field), x in zip(names, parts, strict=True):
-        fields.setdefault(name, {})[field] = x.reshape(-1, *x.shape[num_leading:])
-    state = {name: Hard(**part) for name, part in fields.items()}
-    return of(array.reshape(-1, *array.shape[num_leading:]), state).reshape(array.shape)
+    lead = array.ndim - num_core
+    flat, *state = (x.reshape(-1, *x.shape[lead:]) for x in (array, *parts))
+    return of(flat, jax.tree.unflatten(structure, state)).reshape(array.shape)
 
 
 def _moved(array: np.ndarray, state: State, *, entries: tuple[AxisEntry, ...]) -> np.ndarray:
@@ -180,13 +175,15 @@ def on_every_axis(symmetry: Symmetry, num_axes_of: Mapping[str, int]) -> Symmetr
     return symmetry.on_axes({site: padded(entries, num_axes_of[site]) for site, entries in symmetry.axes.items()})
 
 
-def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> Symmetry:
-    """The symmetry's groups on sites that may be none of its own.
+def on_sites(
+    symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]], shapes: Mapping[str, tuple[int, ...]]
+) -> Symmetry:
+    """The symmetry's groups on sites of these shapes, which may be none of its own, with an entry for each axis.
 
     Raises
     ------
     SymmetryError
-        If the axes name other groups.
+        If the axes do not fit the shapes, or name other groups.
     """
     own = symmetry.on_axes(axes)
     for site, entries in own.axes.items():
@@ -194,4 +191,5 @@ def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> S
             raise SymmetryError(
                 f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
             )
-    return own
+    own = own.bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
+    return on_every_axis(own, {site: len(shape) for site, shape in shapes.items()})

@@ -41,12 +41,13 @@ def chosen_cost(cost: Cost | str, plain: Symmetry, draws: Arrays, frame: Frame |
 
 def _numbers_in_a_slot(draws: Arrays, plain: Symmetry) -> int:
     """How many numbers describe one slot of the group that has most."""
-    count = dict.fromkeys(plain.groups, 0)
-    for site, entries in plain.axes.items():
-        for name in names_in(entries):
-            size = math.prod(draws[site].shape[1:])
-            count[name] += size // (plain.sizes[name] * math.prod(plain.groups[name].cells))
-    return max(count.values(), default=0)
+
+    def numbers(name: str) -> int:
+        sizes = (math.prod(draws[site].shape[1:]) for site, entries in plain.axes.items() if name in names_in(entries))
+        num_slots = plain.sizes[name] * math.prod(plain.groups[name].cells)
+        return sum(size // num_slots for size in sizes)
+
+    return max(map(numbers, plain.groups), default=0)
 
 
 def chosen_starts(bound: Symmetry) -> int:

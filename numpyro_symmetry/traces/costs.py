@@ -35,7 +35,7 @@ from numpyro_symmetry.assignment.family import (
 from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.axes import FREE, Axis
 from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces.coordinates import coordinates
 
@@ -354,7 +354,7 @@ def _of_data(
     def statistics(items: Items) -> Statistics:
         return {_DATA: read(items)}
 
-    axes = {_DATA: (Axis(None, False, None), Axis(group, False, None))}
+    axes = {_DATA: (FREE, Axis(group, False, None))}
     point = partial(alone, statistics, natural)
     return Family(statistics, axes, natural, point, carrier, num_draws, in_nats)
 

@@ -85,18 +85,17 @@ def varimax(
     rows = flat / np.where(length > 0, length, 1.0)
     rotation = np.broadcast_to(np.eye(flat.shape[2]), (len(flat), flat.shape[2], flat.shape[2])).copy()
     turned = rows.copy()
-    largest = math.inf
     with counting("rotating loadings", "sweeps", shown) as bar:
         for _ in range(_MAX_SWEEPS):
             largest = _swept(turned, rotation)
             bar.update()
             if largest < tolerance:
                 break
-    if not largest < tolerance:
-        warn(
-            f"varimax turned some pair of factors by {largest:.1g} radians in its last of {_MAX_SWEEPS} sweeps, which "
-            f"is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled."
-        )
+        else:
+            warn(
+                f"varimax turned some pair of factors by {largest:.1g} radians in its last of {_MAX_SWEEPS} sweeps, "
+                f"which is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled."
+            )
     rotated = (unit * (flat @ rotation)).astype(given.dtype if is_floating(given.dtype) else float)
     return rotated.reshape(given.shape), rotation.reshape(*given.shape[:-2], *rotation.shape[1:])
 

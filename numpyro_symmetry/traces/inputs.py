@@ -69,10 +69,7 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"axes={{{site!r}: ...}}: expected a site of the data that neither the symmetry nor labels= name, "
                 f"among {others}."
             )
-    events = {site: np.empty(trace.values[site].shape[len(trace.leading) :], bool) for site in axes}
-    own = on_every_axis(
-        on_sites(bound, axes).bind(events, num_leading_dims=0), {site: event.ndim for site, event in events.items()}
-    )
+    own = on_sites(bound, axes, {site: trace.values[site].shape[len(trace.leading) :] for site in axes})
     if not bound.findings:
         refuse_names_at_odds(trace.dims, {**bound.axes, **own.axes})
     return bound
@@ -352,14 +349,10 @@ def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Array
     found = {}
     for site, values in draws.items():
         _refuse_no_numbers(site, values)
-        if isinstance(values, np.ndarray):
-            refuse_bad_draws({site: values}, leading)
-            # in one order of memory, on which sums depend
-            found[site] = np.ascontiguousarray(values if len(which) == len(values) else values[which])
-            continue
-        kept = passed(values, blocks_of(values), partial(_seen_and_kept, which))[0]
-        _refuse_not_finite(site, np.concatenate([bad for bad, _ in kept]), leading)
-        found[site] = np.concatenate([some for _, some in kept])
+        bad, some = zip(*passed(values, blocks_of(values), partial(_seen_and_kept, which))[0], strict=True)
+        _refuse_not_finite(site, np.concatenate(bad), leading)
+        # in one order of memory, on which sums depend
+        found[site] = np.ascontiguousarray(np.concatenate(some))
     return found
 
 

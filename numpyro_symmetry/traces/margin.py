@@ -42,18 +42,17 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     numpy.ndarray
         Infinite where there is nothing to choose.
     """
-    smallest = np.full(problem.batch, np.inf)
     nested = families(problem)
     together = any(sum(axis.group is not None for axis in term.axes) > 1 for term in problem.terms)
     log_order = math.fsum(group.log_order() for group in problem.groups.values())
     if not nested and together and log_order <= math.log(MAX_ELEMENTS) + 1e-9:
         return _by_enumeration(problem, state)
-    for family in nested:
-        smallest = np.minimum(smallest, _of_nested_blocks(problem, state, family))
-    for name in problem.groups.keys() - {name for family in nested for name in (family.root, *family.inner)}:
-        margin_of = _by_exchanges if problem.pairs_with_itself(name) else _by_cycles
-        smallest = np.minimum(smallest, margin_of(problem, state, name))
-    return smallest
+    alone = problem.groups.keys() - {name for family in nested for name in (family.root, *family.inner)}
+    found = [np.full(problem.batch, np.inf), *(_of_nested_blocks(problem, state, family) for family in nested)]
+    found += [
+        (_by_exchanges if problem.pairs_with_itself(name) else _by_cycles)(problem, state, name) for name in alone
+    ]
+    return np.min(found, axis=0)
 
 
 def _by_enumeration(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
@@ -113,8 +112,6 @@ def _shortest_exchange(loss: np.ndarray) -> np.ndarray:
 
 def _by_exchanges(problem: Problem, state: dict[str, Hard], name: str) -> np.ndarray:
     here = state[name]
-    score = problem.score(state)
-    best = np.full(problem.batch, np.inf)
     n = here.permutation.shape[-1]
     others: list[Hard] = []
     for i, j in itertools.combinations(range(n), 2):
@@ -123,6 +120,5 @@ def _by_exchanges(problem: Problem, state: dict[str, Hard], name: str) -> np.nda
         others.append(here.each(lambda x, order=order: x[:, order]))
     if here.sign is not None:
         others += [Hard(here.permutation, here.sign * np.where(np.arange(n) == i, -1, 1)) for i in range(n)]
-    for other in others:
-        best = np.minimum(best, score - problem.score({**state, name: other}))
-    return best
+    scores = [problem.score({**state, name: other}) for other in others]
+    return problem.score(state) - np.max(scores, axis=0, initial=-np.inf)

@@ -44,17 +44,10 @@ class Named(Protocol):
         ...
 
 
-class Names(NamedTuple):
-    """The names of single arrays."""
-
-    dims: Dims
-    coords: Mapping[str, np.ndarray]
-
-
-def names_of(values: Mapping[str, Any]) -> Names:
-    """The names of arrays by site, as far as they have any."""
+def names_of(values: Mapping[str, Any]) -> tuple[Dims, dict[str, np.ndarray]]:
+    """Names of arrays' dimensions by site, and coordinates by dimension, as far as they have any."""
     arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
-    return Names(
+    return (
         {site: tuple(str(dim) for dim in array.dims if dim not in DRAWS) for site, array in arrays.items()},
         {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
     )
@@ -96,20 +89,17 @@ def refuse_names_at_odds(dims: Dims, axes: Axes) -> None:
             elsewhere.setdefault(one.dim, {}).setdefault(one.group, one.site)
     # a name on which several groups stand is no group's own
     own = {dim: next(iter(groups.items())) for dim, groups in elsewhere.items() if len(groups) == 1}
-    for free in standing:
-        if free.group is not None or free.dim not in own:
-            continue
+    for free in (stand for stand in standing if stand.group is None and stand.dim in own):
         group, there = own[free.dim]
-        for one in standing:
-            if one.site == free.site and one.group == group:
-                entries = list(axes[one.site])
-                entries[one.axis], entries[free.axis] = entries[free.axis], entries[one.axis]
-                raise SymmetryError(
-                    f"Site {one.site!r} has dimensions {dims[one.site]}. Counted from the right, group {group!r} "
-                    f"stands on {one.dim!r} there, and on {free.dim!r} of site {there!r}. If it stands on "
-                    f"{free.dim!r} of both, write {{{one.site!r}: {tuple(entries)}}} in the symmetry (or in axes=); "
-                    f"if not, rename that dimension of one of the two."
-                )
+        for one in (stand for stand in standing if (stand.site, stand.group) == (free.site, group)):
+            entries = list(axes[one.site])
+            entries[one.axis], entries[free.axis] = entries[free.axis], entries[one.axis]
+            raise SymmetryError(
+                f"Site {one.site!r} has dimensions {dims[one.site]}. Counted from the right, group {group!r} "
+                f"stands on {one.dim!r} there, and on {free.dim!r} of site {there!r}. If it stands on "
+                f"{free.dim!r} of both, write {{{one.site!r}: {tuple(entries)}}} in the symmetry (or in axes=); "
+                f"if not, rename that dimension of one of the two."
+            )
 
 
 def refuse_other_names(

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
-from numpyro_symmetry.assignment.problem import move
+from numpyro_symmetry.assignment.problem import exchanged, move
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element, over
@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
-from numpyro_symmetry.traces.relabel import Effort, relabel
+from numpyro_symmetry.traces.relabel import MAX_ROUNDS, Effort, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
 from numpyro_symmetry.traces.summary import describe_null
 
@@ -248,7 +248,6 @@ def _of_shuffles(
     rng: np.random.Generator,
 ) -> tuple[list[_Shares], dict[str, np.ndarray]]:
     """What relabelling makes of shuffled draws: of each the shares that explain most, and the furthest slots of all."""
-    rounds = {} if fixed is None else {"max_rounds": 1}
     separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
     most = []
     most_shuffles = _MAX_COUPLED_SHUFFLES if _meet(axes.values()) else _MAX_SHUFFLES
@@ -261,12 +260,11 @@ def _of_shuffles(
         starts = [fixed] if fixed is not None else [of.point(int(k)) for k in order]
         here = []
         for start in starts:
-            found = relabel(of, bound.groups, start, effort, **rounds)
+            found = relabel(of, bound.groups, start, effort, max_rounds=MAX_ROUNDS if fixed is None else 1)
             moved = _moved(values, axes, found.state)
             here.append(_shares(moved, axes))
             for name, slots in _separation(moved, axes).items():
-                if slots.max(initial=0.0) > separation[name].max(initial=0.0):
-                    separation[name] = np.sort(slots)[::-1]
+                separation[name] = max(separation[name], np.sort(slots)[::-1], key=lambda x: x.max(initial=0.0))
         most.append(max(here, key=lambda shares: _share(shares.values())))
     return most, separation
 
@@ -289,9 +287,8 @@ def _shrinkage(
     simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
     labels = bound.sample(jax.random.key(int(rng.integers(2**31))), leading)
     simulated = _moved(simulated, axes, from_element(labels))
-    rounds = {} if fixed is None else {"max_rounds": 1}
     again = cost.family(Side(simulated, leading=leading), bound, plain)
-    found = relabel(again, bound.groups, fixed or truth, effort, **rounds)
+    found = relabel(again, bound.groups, fixed or truth, effort, max_rounds=MAX_ROUNDS if fixed is None else 1)
     left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
     return _ratio(left, scale)
 
@@ -314,11 +311,11 @@ def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> _Shares:
     """Piece -> variance within slots and in all, in pooled variances, summed over coordinates."""
     found = {}
     for site, value in values.items():
-        exchanged = (0, *(k + 1 for k, axis in enumerate(axes[site]) if axis.group is not None))
+        pooled = exchanged(axes[site])
         signed = any(axis.signed for axis in axes[site])
-        center = 0.0 if signed else value.mean(exchanged, keepdims=True)
+        center = 0.0 if signed else value.mean(pooled, keepdims=True)
         inside = value.var(0)
-        whole = np.broadcast_to(np.square(value - center).mean(exchanged, keepdims=True)[0], inside.shape)
+        whole = np.broadcast_to(np.square(value - center).mean(pooled, keepdims=True)[0], inside.shape)
         unit = np.where(whole > 0, whole, 1.0)
         found[site] = float((inside / unit).sum()), float((whole / unit).sum())
     return found

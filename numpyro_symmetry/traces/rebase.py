@@ -31,7 +31,7 @@ from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_pa
 from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_model_arguments, as_option, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_mapping, as_model_arguments, as_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
@@ -204,8 +204,8 @@ def rebase(
         raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
     num_starts = None if num_starts is None else as_count(num_starts, "num_starts")
     options = _Options(reference, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
-    labels = _by_site(labels, "labels", "{'z': 'component'}")
-    axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
+    labels = as_mapping(labels, "labels", example="{'z': 'component'}")
+    axes = by_site(as_mapping(axes, "axes", example="{'f': (None, 'component')}"))
     as_option(part, "part", PARTS)
     signs = as_flag(signs, "signs")
     known = model_of(data) if model is None else Model(model, *as_model_arguments(model_args, model_kwargs))
@@ -225,12 +225,6 @@ def rebase(
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
-
-
-def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
-    if not isinstance(given, Mapping | None):
-        raise TypeError(f"{name} must be a mapping by site, such as {example}; got {given!r}.")
-    return dict(given or {})
 
 
 def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
@@ -269,15 +263,14 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     refuse_bad_draws(draws, trace.leading)
     view = PlainView.of(bound, draws, with_single=True, nested=True)
     warn_of_torn(view, "relabelled", ". Relabel the other")
-    plain, by_piece = view.symmetry, opened(draws, view)
+    plain = view.symmetry
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    pieces = {name: by_piece[name] for name in plain.axes}
+    source = Side.of_pieces(opened(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
-    cost = chosen_cost(options.cost, plain, pieces, frame)
-    source = Side(pieces, leading=trace.leading, view=view)
+    cost = chosen_cost(options.cost, plain, source.loc, frame)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = Seen(cost, family, view, source)
 

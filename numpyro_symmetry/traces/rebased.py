@@ -6,7 +6,8 @@ Knows elements and how they act on arrays; not how they were found.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +18,22 @@ from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, 
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, is_floating, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import (
+    as_array,
+    as_flag,
+    as_key,
+    as_mapping,
+    is_floating,
+    refuse_masked,
+    refuse_tracers,
+)
 from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.pytrees import comes_by_site
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
+from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.named import Named, groups_on, names_of, refuse_names_at_odds, refuse_other_names
@@ -210,9 +220,8 @@ class Rebased(NamedTuple):
             If Dask or zarr is not installed: they are the extra ``dask``.
         """
         known = hashlib.sha256(self.objective.tobytes())
-        for part in from_element(self.elements).values():
-            for x in part:
-                known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
+        for x in itertools.chain(*from_element(self.elements).values()):
+            known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
         write_by_region(self.data, path, known.hexdigest()[:16], progress_bar=as_flag(progress_bar, "progress_bar"))
 
     def score(self, data: Any, cost: Cost) -> float:
@@ -238,8 +247,7 @@ class Rebased(NamedTuple):
                 "pass the draws as they were before rebasing."
             )
         plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
-        own = {name: pieces[name] for name in plain.axes}
-        family = family_of(cost, Side(own, leading=trace.leading, view=self.view), plain)
+        family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 
     def __repr__(self) -> str:
@@ -259,29 +267,46 @@ class _Move:
         *,
         undone: bool,
     ) -> None:
-        for name, given in (("axes", axes), ("labels", labels)):
-            if not isinstance(given, Mapping | None):
-                raise TypeError(f"{name} must be a mapping by site; got {type(given).__name__}.")
-        self.out, self.undone, self.leading = out, undone, out.objective.shape
-        axes = by_site(axes or {})
-        self.axes = {**out.carried.axes, **axes}
-        self.labels = {**out.labels, **(labels or {})}
+        self.out, self.leading = out, out.objective.shape
+        given_axes = by_site(as_mapping(axes, "axes", example="{'f': (None, 'component')}"))
+        self.axes = {**out.symmetry.axes, **out.carried.axes, **given_axes}
+        self.labels = {**out.labels, **as_mapping(labels, "labels", example="{'z': 'component'}")}
         self.state = from_element(inverse(out.elements) if undone else out.elements)
         given, made = out.carried.before, out.carried.after
-        self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in axes}
-        self.gone = () if undone else tuple(s for s in out.carried.left_out if s not in axes)
+        self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in given_axes}
+        self.gone = () if undone else tuple(s for s in out.carried.left_out if s not in given_axes)
 
     def of(self, values: Any) -> Any:
         """Values of any container, moved."""
-        if type(values) is dict and comes_by_site(values, self.out.symmetry.axes):
-            self._refuse_other_names(names_of(values))
-            return self._of_sites(values)
-        trace = read(values, self.out.symmetry, len(self.leading), lazily=True)
+        is_dict = type(values) is dict and comes_by_site(values, self.out.symmetry.axes)
+        trace = self._of_dict(values) if is_dict else read(values, self.out.symmetry, len(self.leading), lazily=True)
         if trace.leading != self.leading:
             raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {self.leading}.")
         self._refuse_other_names(trace)
-        named = {site: value for site, value in trace.values.items() if self._is_named(site)}
-        return trace.write(self._of_sites(named), [site for site in self.gone if site in trace.values])
+        gone = [site for site in self.gone if site in trace.values]
+        named = [site for site in trace.values if self._is_named(site) and site not in gone]
+        return trace.write(trace.moved(self._moved, named).values, gone)
+
+    def _of_dict(self, values: dict[str, Any]) -> Trace:
+        """Values by site as a trace, whatever the shapes of those that stay as they are."""
+        refuse_masked(values)
+        arrays = {site: _array_of(value, f"Site {site!r}") for site, value in values.items()}
+        for site, array in arrays.items():
+            if site in self.gone and not set(self.out.symmetry.axes) <= set(values):
+                raise SymmetryError(
+                    f"Site {site!r} could not be computed again from relabelled values "
+                    f"({self.out.carried.left_out[site]}): name its axes, axes={{{site!r}: (...)}}."
+                )
+            if self._is_named(site) and array.shape[: len(self.leading)] != self.leading:
+                raise SymmetryError(
+                    f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {self.leading} in "
+                    "front."
+                )
+
+        def write(new: Arrays, without: Collection[str] = ()) -> dict[str, Any]:
+            return {site: new.get(site, array) for site, array in arrays.items() if site not in without}
+
+        return Trace(arrays, self.leading, write, *names_of(values))
 
     def _refuse_other_names(self, given: Named) -> None:
         """Refuse values that are read as the draws are by position, and by their names are something else."""
@@ -293,44 +318,17 @@ class _Move:
         if self.out.symmetry.findings:
             return  # read off a model, and not by the names of dimensions
         dims = {**own.dims, **given.dims}
-        axes = {site: x for site, x in {**self.out.symmetry.axes, **self.axes}.items() if site in dims and ... not in x}
+        axes = {site: entries for site, entries in self.axes.items() if site in dims and ... not in entries}
         refuse_names_at_odds(dims, {site: padded(entries, len(dims[site])) for site, entries in axes.items()})
 
     def _is_named(self, site: str) -> bool:
-        return any(site in names for names in (self.axes, self.labels, self.out.symmetry.axes, self.known))
+        return any(site in names for names in (self.axes, self.labels, self.known))
 
-    def _of_sites(self, values: dict[str, Any]) -> dict[str, Any]:
-        refuse_masked(values)
-        moved, on_axes = {}, {}
-        arrays = {site: _array_of(value, f"Site {site!r}") for site, value in values.items()}
-        lazily = any(is_stored(array) for array in arrays.values())
-        for site, array in arrays.items():
-            if site in self.gone and set(self.out.symmetry.axes) <= set(values):
-                continue
-            if site in self.gone:
-                raise SymmetryError(
-                    f"Site {site!r} could not be computed again from relabelled values "
-                    f"({self.out.carried.left_out[site]}): name its axes, axes={{{site!r}: (...)}}."
-                )
-            if not self._is_named(site):
-                moved[site] = array
-                continue
-            if array.shape[: len(self.leading)] != self.leading:
-                raise SymmetryError(
-                    f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {self.leading} in "
-                    "front."
-                )
-            # told how many draws, for a site may hold no numbers
-            flat = (self.out.objective.size, *array.shape[len(self.leading) :])
-            moved[site] = _by_dask(array) if lazily else array.reshape(flat)
-            if (settled := self._settled(site, moved[site])) is None:
-                on_axes[site] = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
-            else:
-                moved[site] = settled
-        moved |= act(moved, self.out.symmetry, on_axes, self.state, len(self.leading))
-        if lazily:
-            return moved
-        return {s: x.reshape(*self.leading, *x.shape[1:]) if self._is_named(s) else x for s, x in moved.items()}
+    def _moved(self, values: Arrays, lead: int) -> Arrays:
+        """New values of named sites: those that are settled, and all others moved on their axes."""
+        settled = {site: new for site, x in values.items() if (new := self._settled(site, x)) is not None}
+        on_axes = {site: self.axes[site] for site in values if site not in settled}
+        return settled | act(values, self.out.symmetry, on_axes, self.state, lead)
 
     def _settled(self, site: str, flat: Any) -> Any:
         """New values of a site that no axes move: labels, and values that are known already; else ``None``."""
@@ -373,9 +371,3 @@ def _array_of(value: Any, where: str) -> Any:
         # a variable that is in memory, too, has what Dask's arrays are told by
         value = value.data if value.chunks else value.values
     return value if is_stored(value) else np.asarray(as_array(value, where))
-
-
-def _by_dask(array: Any) -> Any:
-    import dask.array as da
-
-    return da.asarray(array)
