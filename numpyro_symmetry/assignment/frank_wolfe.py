@@ -12,7 +12,7 @@ import numpy as np
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, soften
 from numpyro_symmetry.symmetry import Hard
-from numpyro_symmetry.symmetry.hard import overwrite, some_of
+from numpyro_symmetry.symmetry.hard import members_at, overwrite
 
 MAX_STEPS = 60
 _SETTLED = 1e-6
@@ -52,11 +52,11 @@ def frank_wolfe(
 
 def _path(problem: Problem, state: dict[str, Soft], weight: float, max_steps: int) -> dict[str, Soft]:
     active = np.arange(problem.batch)
-    everyone = {name: some_of(part, active) for name, part in state.items()}
+    everyone = {name: members_at(part, active) for name, part in state.items()}
     degree = max(sum(axis.group is not None for axis in term.axes) for term in problem.terms)
     for _ in range(max_steps):
         part = problem.at(active)
-        here = {name: some_of(soft, active) for name, soft in everyone.items()}
+        here = {name: members_at(soft, active) for name, soft in everyone.items()}
         slope = {name: part.benefit(name, here) for name in part.groups}
         penalty = weight * np.mean([np.abs(b.unsigned()).max(axis=(1, 2)) for b in slope.values()], axis=0)
         slope = {name: _penalised(slope[name], here[name], penalty) for name in slope}

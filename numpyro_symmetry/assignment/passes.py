@@ -373,12 +373,12 @@ def _added(total: Any, part: Any) -> Any:
 
 def each(values: Any, of: Callable[[np.ndarray], Any]) -> list[Any]:
     """``of(block)`` for every block of an array ``(draw, *event)``."""
-    return passed(values, blocks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
+    return passed(values, chunks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
 
 
 def summed(values: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """The sum of ``of(block)`` over all blocks of an array ``(draw, *event)``."""
-    return passed(values, blocks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
+    return passed(values, chunks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
 
 
 def _block(values: Any, items: slice) -> np.ndarray:
@@ -386,6 +386,6 @@ def _block(values: Any, items: slice) -> np.ndarray:
     return np.ascontiguousarray(values[items])
 
 
-def blocks_of(values: Any) -> list[slice]:
+def chunks_of(values: Any) -> list[slice]:
     """Slices of an array ``(draw, *event)`` that are worked on at a time."""
     return list(slices(len(values), math.prod(values.shape[1:])))

@@ -18,7 +18,7 @@ from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
 from numpyro_symmetry.symmetry.axes import FREE, Axis
-from numpyro_symmetry.symmetry.hard import over, some_of
+from numpyro_symmetry.symmetry.hard import members_at, over
 
 
 class Term(NamedTuple):
@@ -148,7 +148,7 @@ class Problem:
         if len(items) == self.batch and (items == np.arange(self.batch)).all():
             return self
         part = Problem(tuple(term.at(items) for term in self.terms), self.groups)
-        part.__dict__["constant"] = {name: some_of(benefit, items) for name, benefit in self.constant.items()}
+        part.__dict__["constant"] = {name: members_at(benefit, items) for name, benefit in self.constant.items()}
         part.__dict__["scale"] = self.scale[items]
         return part
 
@@ -172,7 +172,7 @@ class Problem:
         constant = self.constant[name]
         rest = [place for place in self.positions[name] if not _alone(place[0])]
         if items is not None:
-            constant = some_of(constant, items)
+            constant = members_at(constant, items)
         if not rest:
             return constant
         moving = self._sum(name, state, items, rest)

@@ -17,7 +17,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
-from numpyro_symmetry.traces.inputs import looks_labelled, sized, some_of
+from numpyro_symmetry.traces.inputs import drawn_at, looks_labelled, sized
 from numpyro_symmetry.traces.named import are_of_others, groups_on, refuse_other_names
 
 Arrays = dict[str, Any]
@@ -82,7 +82,7 @@ class Posterior(NamedTuple):
         length, *others = set(self.lengths)
         leading = (self.num_draws,) if others or len(self.lengths) == 1 else (len(self.lengths), length)
         try:
-            values = some_of({site: self.values[site] for site in sites}, np.concatenate(kept), leading)
+            values = drawn_at({site: self.values[site] for site in sites}, np.concatenate(kept), leading)
         except SymmetryError as error:
             raise SymmetryError(f"Posterior {self.name!r}: {error}") from error
         return self._replace(values=values, lengths=tuple(map(len, kept)))

@@ -19,7 +19,7 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.devices import gathered
-from numpyro_symmetry.models.arguments import as_argnum, as_function, part_of, refuse_misfit
+from numpyro_symmetry.models.arguments import as_argnum, as_model_or_function, part_of, refuse_misfit
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -79,7 +79,7 @@ def read_question(
         If there are masked arrays among the arguments.
     """
     of = nouns(is_function=argnum is not None)
-    model = part_of(as_function(model, of), part)
+    model = part_of(as_model_or_function(model, of), part)
     if argnum is not None and part != "joint":
         raise ValueError(f"A function has no prior and no {part}: leave out part, or argnum for a model.")
     if argnum is not None and not isinstance(model_args, tuple):

@@ -26,7 +26,7 @@ from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
-from numpyro_symmetry.models.arguments import as_function
+from numpyro_symmetry.models.arguments import as_model_or_function
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
@@ -213,7 +213,7 @@ def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argn
         function, args, kwargs = (its_own if one is None else one for one, its_own in given)
     of = nouns(is_function=argnum is not None)
     if function is not None:
-        as_function(function, of)
+        as_model_or_function(function, of)
     args, kwargs = as_model_arguments(() if args is None else args, kwargs, of)
     refuse_masked_arguments(args, kwargs, of)
     if argnum is not None:

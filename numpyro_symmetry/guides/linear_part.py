@@ -18,8 +18,8 @@ from numpyro_symmetry.models.programs import read_later
 
 # linear in their only array
 _LINEAR = {
-    "reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type", "neg", "reduce_sum",
-    "slice", "rev", "cumsum", "copy", "copy_p", "reduce_precision", "real",
+    "reshape", "transpose", "broadcast_in_dim", "squeeze", "convert_element_type", "neg", "reduce_sum",
+    "slice", "rev", "cumsum", "copy", "reduce_precision", "real",
 }  # fmt: skip
 # affine in any of their arrays
 _AFFINE = {"add", "sub", "add_any", "concatenate", "pad"}

@@ -26,7 +26,7 @@ _SPREAD = 0.3
 _NUM_NORMALISATIONS = 20
 
 
-class Soft(NamedTuple):
+class Relaxed(NamedTuple):
     """Doubly stochastic matrices ``(*cells, n, n)``; for axes on which signs act, these times signs from -1 to 1."""
 
     even: Array
@@ -47,7 +47,7 @@ class Logits(NamedTuple):
         unit = jnp.broadcast_to(unit, (*group.cells, n, n))
         return Logits(unit, jnp.full_like(unit, np.arctanh(1.0 - _SPREAD)) if group.signed else None)
 
-    def soft(self, temperature: Any) -> Soft:
+    def soft(self, temperature: Any) -> Relaxed:
         """Matrices at a temperature; the colder, the nearer to a permutation."""
 
         def normalised(log: Array, _: None) -> tuple[Array, None]:
@@ -55,7 +55,7 @@ class Logits(NamedTuple):
             return log - logsumexp(log, -2, keepdims=True), None
 
         even = jnp.exp(jax.lax.scan(normalised, self.unit / temperature, length=_NUM_NORMALISATIONS)[0])
-        return Soft(even, None if self.sign is None else even * jnp.tanh(self.sign / temperature))
+        return Relaxed(even, None if self.sign is None else even * jnp.tanh(self.sign / temperature))
 
     def rounded(self) -> Hard:
         """The likeliest permutation, and its signs."""
@@ -66,7 +66,7 @@ class Logits(NamedTuple):
         return Hard(found, np.where(sign < 0.0, -1, 1))
 
 
-def mixed(value: Array, axes: tuple[Axis, ...], soft: Mapping[str, Soft]) -> Array:
+def mixed(value: Array, axes: tuple[Axis, ...], soft: Mapping[str, Relaxed]) -> Array:
     """Values ``(*shape)``, along each axis mixed by the matrix of its group, blocks before the units in them."""
     names, letters = [axis.group or "" for axis in axes], string.ascii_lowercase[: len(axes)]
     moving = [k for k, name in enumerate(names) if name]

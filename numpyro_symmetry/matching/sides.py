@@ -25,8 +25,8 @@ from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
+    can_be_moved,
     comes_by_site,
-    is_array,
     refuse_other_structure,
     replaced,
     uncompared,
@@ -76,7 +76,7 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
 def complex_sites(*sides: Any) -> frozenset[str]:
     """Sites at which every side holds complex numbers; none if a side is a Gaussian."""
     by_site = [side for side in sides if isinstance(side, Mapping)]
-    complex_in = [{s for s, x in side.items() if is_array(x) and jnp.iscomplexobj(x)} for side in by_site]
+    complex_in = [{s for s, x in side.items() if can_be_moved(x) and jnp.iscomplexobj(x)} for side in by_site]
     return frozenset.intersection(*map(frozenset, complex_in)) if len(by_site) == len(sides) else frozenset()
 
 
@@ -143,7 +143,7 @@ def refuse_draws(side: Any, symmetry: Symmetry, name: str) -> None:
         raise SymmetryError(
             f"The {name} is a {type(side).__name__} of draws; expected a point or a Gaussian. {_OF_DRAWS}"
         )
-    shapes = {site: np.shape(by_site[site]) for site in symmetry.axes if is_array(by_site.get(site))}
+    shapes = {site: np.shape(by_site[site]) for site in symmetry.axes if can_be_moved(by_site.get(site))}
     leading = {_in_front(shape, symmetry.axes[site]) for site, shape in shapes.items()}
     if len(leading) != 1 or not (front := leading.pop()):
         return

@@ -38,13 +38,13 @@ def as_model(model: Any) -> Callable:
     Raises
     ------
     TypeError
-        If it is no function (`as_function`), or one that JAX has wrapped.
+        If it is no function (`as_model_or_function`), or one that JAX has wrapped.
     """
-    refuse_compiled(as_function(model))
+    refuse_compiled(as_model_or_function(model))
     return model
 
 
-def as_function(model: Any, of: Nouns = MODEL) -> Callable:
+def as_model_or_function(model: Any, of: Nouns = MODEL) -> Callable:
     """A function that samples sites, or one of arrays, which JAX may have wrapped.
 
     Raises

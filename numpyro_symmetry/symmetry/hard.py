@@ -53,7 +53,7 @@ class Hard(NamedTuple):
 
     def at(self, items: Any) -> Hard:
         """The members of the batch at ``items``."""
-        return some_of(self, items)
+        return members_at(self, items)
 
     def write(self, items: Any, new: Hard) -> None:
         """Overwrite the members of the batch at ``items``."""
@@ -75,7 +75,7 @@ class Hard(NamedTuple):
 Some = TypeVar("Some", bound=tuple)
 
 
-def some_of(part: Some, items: Any) -> Some:
+def members_at(part: Some, items: Any) -> Some:
     """The members at ``items`` of a batch that a tuple of arrays, or of ``None``, holds."""
     return type(part)(*(x if x is None else x[items] for x in part))  # pyright: ignore[reportArgumentType]
 

@@ -23,7 +23,7 @@ _STATISTICS = {"batch_stats", "mean_ema", "var_ema", "running_mean", "running_va
 _STATISTIC_TYPES = {"BatchStat"}
 
 
-def is_array(leaf: Any) -> bool:
+def can_be_moved(leaf: Any) -> bool:
     """Whether a leaf holds numbers that could be moved: random keys, numbers of Python and functions stay put.
 
     So do columns of a data frame that are of a type of pandas' own.
@@ -38,7 +38,7 @@ def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
     """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         return False
-    paths = {name_of(path): len(path) for path, leaf in _leaves(values) if is_array(leaf)}
+    paths = {name_of(path): len(path) for path, leaf in _leaves(values) if can_be_moved(leaf)}
     if all(depth < 2 for depth in paths.values()):
         return True
     # sites that are lists of numbers are no arrays of a tree
@@ -62,7 +62,7 @@ def arrays_by_path(tree: Any) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for path, leaf in _leaves(tree):
-        if not is_array(leaf):
+        if not can_be_moved(leaf):
             continue
         if (name := name_of(path)) in found:
             raise SymmetryError(
@@ -124,7 +124,11 @@ def refuse_other_structure(one: Any, other: Any, names: tuple[str, str], *, shap
 def warn_of_settings(one: Any, other: Any, names: tuple[str, str]) -> None:
     """Say that numbers of Python, or tables, differ between two trees of which those of the first are kept."""
     first, second = (
-        {name_of(path): leaf for path, leaf in _leaves(tree) if isinstance(leaf, numbers.Number) and not is_array(leaf)}
+        {
+            name_of(path): leaf
+            for path, leaf in _leaves(tree)
+            if isinstance(leaf, numbers.Number) and not can_be_moved(leaf)
+        }
         for tree in (one, other)
     )
     if differing := sorted(name for name in first.keys() & second.keys() if first[name] != second[name]):
@@ -134,7 +138,7 @@ def warn_of_settings(one: Any, other: Any, names: tuple[str, str]) -> None:
         )
     # columns of a type of NumPy's are arrays, and frames and columns of pandas' own types are none
     tables, others = (
-        {name_of(path): leaf for path, leaf in _leaves(tree) if hasattr(leaf, "iloc") and not is_array(leaf)}
+        {name_of(path): leaf for path, leaf in _leaves(tree) if hasattr(leaf, "iloc") and not can_be_moved(leaf)}
         for tree in (one, other)
     )
     if differing := sorted(name for name in tables.keys() & others.keys() if not tables[name].equals(others[name])):
@@ -148,7 +152,7 @@ def replaced(tree: Any, values: Mapping[str, Any]) -> Any:
     """A pytree with arrays, by their paths, in place of its own; one array at two paths stays one if it can."""
     new = with_ties(tree, values)
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: new.get(name_of(path), leaf) if is_array(leaf) else leaf, tree
+        lambda path, leaf: new.get(name_of(path), leaf) if can_be_moved(leaf) else leaf, tree
     )
 
 
@@ -165,7 +169,7 @@ def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
 
     def one(given: Any, new: Any) -> Any:
         xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
-        dtype = given.dtype if is_array(given) else xp.result_type(new)
+        dtype = given.dtype if can_be_moved(given) else xp.result_type(new)
         # arrays of NumPy may be of a type that JAX does not use in this session
         return xp.asarray(new).astype(jax.dtypes.canonicalize_dtype(dtype) if xp is jnp else dtype)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.assignment.passes import blocks_of, computed, each, passed
+from numpyro_symmetry.assignment.passes import chunks_of, computed, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -336,7 +336,7 @@ def warn_of_turned_signs(trace: Trace, bound: Symmetry, axes: Collection[str], m
         )
 
 
-def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Arrays:
+def drawn_at(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Arrays:
     """Some of the draws, of ascending indices, in memory, once all of them are seen to be finite real numbers.
 
     What Dask reads is read once, and no more of it kept than is asked for.
@@ -349,7 +349,7 @@ def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Array
     found = {}
     for site, values in draws.items():
         _refuse_no_numbers(site, values)
-        bad, some = zip(*passed(values, blocks_of(values), partial(_seen_and_kept, which))[0], strict=True)
+        bad, some = zip(*passed(values, chunks_of(values), partial(_seen_and_kept, which))[0], strict=True)
         _refuse_not_finite(site, np.concatenate(bad), leading)
         # in one order of memory, on which sums depend
         found[site] = np.ascontiguousarray(np.concatenate(some))

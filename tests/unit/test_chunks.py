@@ -123,6 +123,6 @@ def test_an_array_on_one_device_lies_over_none():
 def test_a_sum_over_many_windows_is_the_sum_of_all(monkeypatch):
     monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 20)
     values = np.random.default_rng(0).normal(size=(500, 4))
-    assert len(passes.blocks_of(values)) == 100
+    assert len(passes.chunks_of(values)) == 100
     np.testing.assert_allclose(passes.summed(values, lambda x: x.sum(0)), values.sum(0), rtol=1e-12)
     np.testing.assert_array_equal(np.concatenate(passes.each(values, lambda x: x)), values)

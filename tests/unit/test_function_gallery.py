@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import SymmetryWarning, find_symmetry
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path, is_array
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, can_be_moved
 from tests.gallery.functions import FUNCTIONS
 from tests.unit.test_gallery import text_of
 
@@ -47,7 +47,7 @@ def assert_outputs_stay(function, args, found, precision, tolerance):
     rng, fresh_of = np.random.default_rng(7), {}
 
     def fresh(leaf):
-        if not is_array(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        if not can_be_moved(leaf) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
             return leaf
         if id(leaf) not in fresh_of:
             own = np.asarray(leaf.astype(np.complex64 if jnp.iscomplexobj(leaf) else np.float32))

@@ -35,7 +35,7 @@ from numpyro_symmetry.matching import drawn as draws_of_labels
 from numpyro_symmetry.matching.cross_terms import cross_terms
 from numpyro_symmetry.matching.hows import barycentre_of_covariances
 from numpyro_symmetry.matching.product import Natural, Tables, raised
-from numpyro_symmetry.symmetry.hard import from_element, some_of
+from numpyro_symmetry.symmetry.hard import from_element, members_at
 
 NETWORK = Symmetry({"in": (None, "first"), "mid": ("first", "second"), "out": ("second",)})
 SIGNED = Symmetry({"in": (None, "hidden"), "out": ("hidden",)}, kinds={"hidden": "signed"})
@@ -563,7 +563,7 @@ def test_tables_of_many_draws_are_those_of_each(name):
         together = tables.table(1, own, others, totals)
         for k in range(5):
             state = {group: part.at(k) for group, part in others.items()}
-            for one, every in zip(tables.table(1, own, state, some_of(totals, k)), together, strict=True):
+            for one, every in zip(tables.table(1, own, state, members_at(totals, k)), together, strict=True):
                 assert (one is None) == (every is None)
                 if one is not None:
                     np.testing.assert_allclose(one, every[k], rtol=1e-12)
