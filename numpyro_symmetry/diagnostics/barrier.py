@@ -31,10 +31,9 @@ from numpyro_symmetry.symmetry.arguments import (
     as_real_array,
     key_or_fixed,
     refuse_tracers,
-    renamed,
     staying_in_jax,
 )
-from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.errors import renamed, warn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, warn_of_settings, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +27,7 @@ from numpyro_symmetry.symmetry.arguments import (
     as_flag,
     as_model_arguments,
     as_names,
+    as_probability,
     key_or_fixed,
     refuse_tracers,
     seed_of,
@@ -237,11 +237,9 @@ def compare_pairs(
 
 def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options) -> list[Posterior]:
     """The posteriors, read, after the options are checked."""
-    if not isinstance(options.level, Real) or not 0.0 < options.level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {options.level!r}.")
-    least = options.smallest_effect
-    if least is not None and not (isinstance(least, Real) and 0.0 < least < 1.0):
-        raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {least!r}.")
+    as_probability(options.level, "level")
+    if options.smallest_effect is not None:
+        as_probability(options.smallest_effect, "smallest_effect", "an energy coefficient")
     as_count(options.num_exchanges, "num_exchanges", minimum=19, meaning="for no p-value to be below one over one more")
     count = as_count(options.num_draws, "num_draws", minimum=2)
     args, kwargs = as_model_arguments(options.model_args, options.model_kwargs)

@@ -29,7 +29,14 @@ from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_s
 from numpyro_symmetry.models import Model, as_model
 from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.arguments import as_flag, as_model_arguments, key_or_fixed, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import (
+    as_flag,
+    as_model_arguments,
+    as_probability,
+    key_or_fixed,
+    refuse_tracers,
+    seed_of,
+)
 from numpyro_symmetry.traces import Rebased
 
 # exchanges of pairs of blocks come in twos of the same energy: with so many pairs the least p-value is 1 / 32
@@ -126,8 +133,7 @@ def prior_conformity(
     """
     out = as_rebased(out, "prior_conformity(out, model)")
     known = Model(as_model(model), *as_model_arguments(model_args, model_kwargs))
-    if not isinstance(level, Real) or not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
+    level = as_probability(level, "level")
     if not isinstance(smallest_effect, Real) or not 0.0 <= smallest_effect < 1.0:
         raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {smallest_effect!r}.")
     shown = as_flag(progress_bar, "progress_bar")

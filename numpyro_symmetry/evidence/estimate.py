@@ -37,8 +37,8 @@ from numpyro_symmetry.symmetry.arguments import (
     key_or_fixed,
     refuse_masked_arguments,
     refuse_tracers,
-    renamed,
 )
+from numpyro_symmetry.symmetry.errors import renamed
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.nouns import nouns
 

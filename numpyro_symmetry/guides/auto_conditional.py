@@ -37,8 +37,9 @@ from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
-from numpyro_symmetry.models import Model, drawn_shape, is_latent, parameter_sites, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
+from numpyro_symmetry.models.fitted import not_set_up, parameters_of
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
@@ -314,18 +315,8 @@ class AutoConditional(AutoGuide):
     def _parameter_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The parameters of the guide, with shapes in place of values."""
         if self.source is None:
-            raise SymmetryError(
-                "The guide is not set up, and does not know its parameters: run SVI.init, or call "
-                "guide.given(*model_args), first."
-            )
-        found: dict[str, Any] = {}
-
-        def run(key: Array) -> None:
-            found.update(parameter_sites(trace_model(self, args, kwargs, key)))
-
-        with jax.check_tracer_leaks(False):  # nothing is read of what is kept but shapes
-            jax.eval_shape(run, jax.random.key(0))
-        return found
+            raise not_set_up("guide.given(*model_args)")
+        return parameters_of(self, args, kwargs)
 
     def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
         assert self.source is not None

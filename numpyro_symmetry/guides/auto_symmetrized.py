@@ -12,11 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
@@ -35,10 +33,11 @@ from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, war
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
+from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_levels, as_shape
 from numpyro_symmetry.symmetry.given import as_symmetry
 
 
@@ -340,9 +339,7 @@ class AutoSymmetrized(AutoGuide):
         UnsupportedGuideError
             If the base guide has none in closed form, and no median, as a flow and a conditional have none.
         """
-        levels = as_real_array(quantiles, "quantiles", TypeError)
-        if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
-            raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
+        as_levels(quantiles)
         return self._of_base("quantiles", params, quantiles)
 
     def get_posterior(self, params: dict[str, Any]) -> dist.Distribution:
@@ -373,10 +370,7 @@ class AutoSymmetrized(AutoGuide):
         if self._parameters is not None:
             of_guide, of_model = self._parameters
         elif getattr(self.base, "prototype_trace", None) is None and isinstance(self.base, AutoGuide):
-            raise SymmetryError(
-                "The guide is not set up, and does not know its parameters: run SVI.init, or call "
-                "guide.setup(rng_key, *model_args) first."
-            )
+            raise not_set_up("guide.setup(rng_key, *model_args)")
         else:
             of_guide, of_model = parameter_sites(self._trace_of_base(jax.random.key(0), args, kwargs or {})), None
         refuse_wrong_parameters(of_guide, of_model, params, model_too=model_too)

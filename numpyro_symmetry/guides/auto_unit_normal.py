@@ -29,11 +29,12 @@ from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
-from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
+from numpyro_symmetry.models import as_model, entrywise, latent_of, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models.fitted import not_set_up, parameters_of
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_levels, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
 from numpyro_symmetry.symmetry.given import as_symmetry
 
@@ -161,6 +162,7 @@ class AutoUnitNormal(AutoGuide):
         self._others: Any = None
         self.places: dict[str, Place] = {}
         self._ranks: dict[str, int | None] = {}
+        self._known: dict[str, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw the sites of units one after the other, then the others."""
@@ -204,8 +206,15 @@ class AutoUnitNormal(AutoGuide):
         -------
         dict
             Site -> ``(*sample_shape, *event)``.
+
+        Raises
+        ------
+        SymmetryError
+            If the guide is not set up; if a parameter is missing, of another shape, not finite or outside of its
+            constraint.
         """
         sample_shape = as_shape(sample_shape, "sample_shape")
+        self._refuse_wrong_parameters(params)
 
         def draw(key: Array) -> dict[str, Array]:
             with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
@@ -216,12 +225,22 @@ class AutoUnitNormal(AutoGuide):
         return {site: value.reshape(sample_shape + value.shape[1:]) for site, value in draws.items()}
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
-        """Median of every number."""
+        """Median of every number. Raises as `sample_posterior`."""
+        self._refuse_wrong_parameters(params)
         return self._constrained(self._parameters("loc", params))
 
     def quantiles(self, params: dict[str, Any], quantiles: Any) -> dict[str, Array]:
-        """Quantiles of every number alone, ``(*quantiles.shape, *event)``."""
-        levels = jnp.asarray(quantiles)
+        """Quantiles of every number alone, ``(*quantiles.shape, *event)``.
+
+        Raises
+        ------
+        ValueError
+            If a quantile is not from 0 to 1.
+        SymmetryError
+            As `sample_posterior`.
+        """
+        levels = jnp.asarray(as_levels(quantiles))
+        self._refuse_wrong_parameters(params)
         scale = self._parameters("scale", params) | self._marginal_scales(params)
         loc = self._parameters("loc", params)
 
@@ -274,6 +293,11 @@ class AutoUnitNormal(AutoGuide):
                 found[site] = from_rows(part, jnp.shape(self._init_locs[site]), self.places[site].axis)
         return found
 
+    def _refuse_wrong_parameters(self, params: Any) -> None:
+        if self._others is None:
+            raise not_set_up("handlers.seed(guide, rng_key)(*model_args)")
+        refuse_wrong_parameters(self._known, None, params, model_too=False)
+
     def _parameters(self, kind: str, params: dict[str, Any]) -> dict[str, Array]:
         return {site: params[f"{site}_{self.prefix}_{kind}"] for site in self._init_locs}
 
@@ -310,6 +334,7 @@ class AutoUnitNormal(AutoGuide):
         self.prototype_trace = trace
         others.prototype_trace = {name: site for name, site in trace.items() if name not in self.places}
         self._others = others
+        self._known = parameters_of(self, args, kwargs)
 
     def _rank_of(self, group: str) -> int | None:
         """The rank of a group's units, or ``None`` for a full covariance."""

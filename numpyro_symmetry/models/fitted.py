@@ -5,7 +5,7 @@ NumPyro starts a parameter that it does not find anew, and scores that in its pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.models.sites import Trace, is_fitted
+from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
@@ -47,6 +48,25 @@ def parameter_sites(trace: Trace) -> dict[str, Any]:
         for name, site in trace.items()
         if is_fitted(site)
     }
+
+
+def parameters_of(guide: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`parameter_sites` of a guide, of which nothing is computed."""
+    found: dict[str, Any] = {}
+
+    def run(key: Array) -> None:
+        found.update(parameter_sites(trace_model(guide, args, kwargs, key)))
+
+    with jax.check_tracer_leaks(False):  # nothing is read of what is kept but shapes
+        jax.eval_shape(run, jax.random.key(0))
+    return found
+
+
+def not_set_up(call: str) -> SymmetryError:
+    """What a guide says that does not know its parameters yet, and learns them by a call."""
+    return SymmetryError(
+        f"The guide is not set up, and does not know its parameters: run SVI.init, or call {call}, first."
+    )
 
 
 def refuse_wrong_parameters(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +30,7 @@ from numpyro_symmetry.symmetry.arguments import (
     as_key,
     as_model_arguments,
     as_option,
+    as_probability,
     refuse_tracers,
 )
 
@@ -164,8 +164,7 @@ def run_blackjax(
     num_integration_steps = as_count(num_integration_steps, "num_integration_steps")
     dense_mass, progress_bar = as_flag(dense_mass, "dense_mass"), as_flag(progress_bar, "progress_bar")
     log_likelihood, rng_key = as_flag(log_likelihood, "log_likelihood"), as_key(rng_key)
-    if not isinstance(target_acceptance_rate, Real) or not 0.0 < target_acceptance_rate < 1.0:
-        raise ValueError(f"target_acceptance_rate must lie between 0 and 1; got {target_acceptance_rate!r}.")
+    target_acceptance_rate = as_probability(target_acceptance_rate, "target_acceptance_rate")
     if not callable(init_strategy) or isinstance(init_strategy, type):
         raise TypeError(
             f"init_strategy must be one of NumPyro's strategies, such as numpyro.infer.init_to_median; got "

@@ -7,12 +7,11 @@ what to write instead. Knows neither symmetries nor models.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import operator
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeGuard, TypeVar
+from numbers import Real
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +22,6 @@ from jax.core import Tracer
 from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def as_key(rng_key: Any, name: str = "rng_key") -> Array:
@@ -83,6 +80,19 @@ def as_count(value: Any, name: str, *, minimum: int = 1, meaning: str = "") -> i
     if count < minimum:
         raise ValueError(f"{name} must be at least {minimum}{why}; got {count}.")
     return count
+
+
+def as_probability(value: Any, name: str, what: str = "a probability") -> float:
+    """A number between 0 and 1, neither of them.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
+        raise ValueError(f"{name} must be {what} between 0 and 1; got {in_short(value)}.")
+    return float(value)
 
 
 def as_flag(value: Any, name: str) -> bool:
@@ -277,6 +287,22 @@ def to_real(dtype: Any) -> str:
     return " Convert them first, x.astype(float)." if getattr(dtype, "kind", "") in "OSUT" else ""
 
 
+def as_levels(quantiles: Any) -> Any:
+    """Levels of quantiles, one or several.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    ValueError
+        If one is not from 0 to 1.
+    """
+    levels = as_real_array(quantiles, "quantiles", TypeError)
+    if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
+        raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
+    return levels
+
+
 def shape_of(value: Any, where: str) -> tuple[int, ...]:
     """Shape of an array, or of whatever NumPy can make one of.
 
@@ -363,21 +389,3 @@ def as_count_or_auto(value: Any, name: str, none: str) -> int | str | None:
     if isinstance(value, str) and value != "auto":
         raise ValueError(f"{name} must be 'auto', a whole number, or None for {none}; got {value!r}.")
     return value if value is None or isinstance(value, str) else as_count(value, name)
-
-
-def renamed(**names: str) -> Callable[[F], F]:
-    """Accept former names of keyword arguments, ``renamed(former="present")``, and warn of them."""
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            for former, present in names.items():
-                if former in kwargs:
-                    message = f"{former}= of {function.__name__} is now called {present}=."
-                    warnings.warn(message, FutureWarning, stacklevel=2)
-                    return called(*args, **{present: kwargs.pop(former)}, **kwargs)
-            return function(*args, **kwargs)
-
-        return called  # pyright: ignore[reportReturnType]
-
-    return decorate

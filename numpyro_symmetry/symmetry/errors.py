@@ -1,8 +1,13 @@
 """The package's own errors and warnings. Knows nothing else of the package."""
 
+import functools
 import inspect
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # packages whose frames may lie between this one and the user's line, at which a warning is given
 _BETWEEN = {"numpyro_symmetry", "numpyro", "jax", "contextlib", "functools"}
@@ -34,6 +39,24 @@ def warn(message: str) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, SymmetryWarning, stacklevel=level)
+
+
+def renamed(**names: str) -> Callable[[F], F]:
+    """Accept former names of keyword arguments, ``renamed(former="present")``, and warn of them."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            for former, present in names.items():
+                if former in kwargs:
+                    message = f"{former}= of {function.__name__} is now called {present}=."
+                    warnings.warn(message, FutureWarning, stacklevel=2)
+                    return called(*args, **{present: kwargs.pop(former)}, **kwargs)
+            return function(*args, **kwargs)
+
+        return called  # pyright: ignore[reportReturnType]
+
+    return decorate
 
 
 def need(*packages: str, of: str = "Draws that are larger than memory", extra: str = "dask") -> None:

@@ -11,7 +11,8 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
-from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_real, renamed
+from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_real
+from numpyro_symmetry.symmetry.errors import renamed
 
 
 @renamed(num_samples="num_draws")

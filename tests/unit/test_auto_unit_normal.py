@@ -402,6 +402,38 @@ def test_refuses_arguments():
         jax.jit(lambda y: handlers.seed(AutoUnitNormal(network), 0)(X, y))(jnp.asarray(Y))
 
 
+OF_A_FIT = {
+    "sample_posterior": lambda guide, params: guide.sample_posterior(jax.random.key(0), params),
+    "median": lambda guide, params: guide.median(params),
+    "quantiles": lambda guide, params: guide.quantiles(params, [0.1, 0.9]),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_FIT)
+def test_refuses_parameters_that_are_not_its_own(name):
+    """NumPyro would start those that it does not find anew, and draw from these."""
+    read, guide = OF_A_FIT[name], AutoUnitNormal(*MODELS["positive"])
+    with pytest.raises(SymmetryError, match="not set up"):
+        read(guide, {})
+    handlers.seed(guide, 0)(X, Y)
+    params = {site: message["value"] for site, message in traced(guide, {}, X, Y).items() if message["type"] == "param"}
+    for key in ("slope_auto_loc", "width_auto_scale", "width_auto_coefficients"):
+        with pytest.raises(SymmetryError, match=rf"\['{key}'\] are missing"):
+            read(guide, {site: value for site, value in params.items() if site != key})
+        with pytest.raises(SymmetryError, match=f"'{key}' must have shape"):
+            read(guide, params | {key: params[key][..., :1]})
+        with pytest.raises(SymmetryError, match=f"'{key}'.*non-finite"):
+            read(guide, params | {key: params[key] * jnp.nan})
+    assert {"slope", "width"} <= read(guide, params).keys()
+
+
+def test_quantiles_are_probabilities():
+    guide = AutoUnitNormal(*MODELS["positive"])
+    handlers.seed(guide, 0)(X, Y)
+    with pytest.raises(ValueError, match=r"from 0 to 1; got \[0.1, 2.0\]"):
+        guide.quantiles({}, [0.1, 2.0])
+
+
 def test_a_scope_renames_the_sites_of_a_guide():
     guide = AutoUnitNormal(*MODELS["positive"])
     handlers.seed(guide, 0)(X, Y)  # is set up
