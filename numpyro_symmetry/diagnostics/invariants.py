@@ -20,6 +20,7 @@ from numpyro_symmetry.assignment.passes import chunks_of, each, passed, summed
 from numpyro_symmetry.assignment.problem import axes_of, exchanged
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import over
 
 # sites with more numbers to a unit enter sums across sites by the sum of their squares
@@ -97,9 +98,7 @@ def invariants(
     dict
         Name -> ``(draw, entry)``.
     """
-    found: dict[str, list[np.ndarray]] = {}
-    for name, part in each_invariant(symmetry, values, view, absolute=absolute):
-        found.setdefault(name, []).append(part)
+    found = by_key(each_invariant(symmetry, values, view, absolute=absolute))
     return {name: np.concatenate(parts, 1) for name, parts in found.items()}
 
 

@@ -29,6 +29,7 @@ from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Group, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.shown import as_html, some_of
 from numpyro_symmetry.traces import GaussianCost
 
@@ -66,9 +67,10 @@ class SoftLabels(NamedTuple):
 
     def __repr__(self) -> str:
         lines = [f"Labels as probabilities, {self.num_rounds} rounds, {'' if self.converged else 'not '}settled"]
-        alike: dict[str, list[str]] = {}
-        for name, number in self.num_distinct.items():
-            alike.setdefault(f"{number:.1f} distinct slots of {self.probabilities[name].shape[-1]}", []).append(name)
+        alike = by_key(
+            (f"{number:.1f} distinct slots of {self.probabilities[name].shape[-1]}", name)
+            for name, number in self.num_distinct.items()
+        )
         return "\n".join([*lines, *(f"  {some_of(names)}: {slots}" for slots, names in alike.items())])
 
     _repr_html_ = as_html

@@ -14,6 +14,7 @@ from numpyro_symmetry.diagnostics.plots import as_axes, pyplot
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces import Rebased
 
@@ -135,9 +136,7 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
 
 def _pieces(out: Rebased) -> dict[str, str]:
     """Name -> piece: a site, or a family, goes by its own name where just one piece of it moves."""
-    by_stack: dict[str, list[str]] = {}
-    for piece in out.view.symmetry.axes:
-        by_stack.setdefault(out.view.stacks[piece].name, []).append(piece)
+    by_stack = by_key((out.view.stacks[piece].name, piece) for piece in out.view.symmetry.axes)
     return {stack if len(pieces) == 1 else piece: piece for stack, pieces in by_stack.items() for piece in pieces}
 
 

@@ -23,6 +23,7 @@ from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, 
 from numpyro_symmetry.assignment.problem import exchanged, move
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import from_element, over
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -146,11 +147,11 @@ class Null(NamedTuple):
     @property
     def groups_alike(self) -> dict[tuple[int, int | CannotTell | None], list[str]]:
         """Number of slots, and how many of them are identified, ``None`` if there is no other -> groups."""
-        found: dict[tuple[int, int | CannotTell | None], list[str]] = {}
-        for name, number in self.num_identified.items():
-            slots = self.separation[name]
-            found.setdefault((len(slots), None if np.isinf(slots).all() else number), []).append(name)
-        return found
+        slots, numbers = self.separation, self.num_identified
+        return by_key(
+            ((len(slots[name]), None if np.isinf(slots[name]).all() else number), name)
+            for name, number in numbers.items()
+        )
 
 
 # a piece -> its variance within slots and in all
@@ -329,10 +330,7 @@ def _share(parts: Iterable[tuple[float, float]]) -> float:
 
 def _by_site(shares: _Shares, view: PlainView) -> dict[str, float]:
     """Site -> share of the variance of its pieces that lies between slots."""
-    parts: dict[str, list[tuple[float, float]]] = {}
-    for piece, part in shares.items():
-        for site in view.stacks[piece].sites:
-            parts.setdefault(site, []).append(part)
+    parts = by_key((site, part) for piece, part in shares.items() for site in view.stacks[piece].sites)
     return {site: _share(of_pieces) for site, of_pieces in parts.items()}
 
 
