@@ -20,10 +20,10 @@ OF_UNITS = UnitGaussians(*FACTORS, {"w": 0.1 * jnp.tril(jnp.ones((20, 20, 6)).T,
 
 def of_draw(estimator, symmetry=SYMMETRY):
     bound = symmetry.bind({"w": np.zeros(SHAPE)})
-    options = {"estimator": estimator, "num_permutations": 3}
 
     def value(factors, draw, key):
-        return information(Factorised(factors), bound, {"w": draw}, rng_key=key, **options)
+        density = Factorised(factors)
+        return information(density, bound, {"w": draw}, estimator=estimator, rng_key=key, num_permutations=3)
 
     return value
 
@@ -49,8 +49,8 @@ def test_what_all_devices_have_may_meet_what_is_each_ones_own(name):
         value, (to_common, to_draw) = both(common, draws[0], keys[0])
         return value[None], to_common, to_draw[None]
 
-    specs = {"in_specs": (of_all, own, own), "out_specs": (own, of_all, own)}
-    value, to_common, to_draws = jax.jit(jax.shard_map(on_device, mesh=mesh, **specs))(common, draws, keys)
+    sharded = jax.shard_map(on_device, mesh=mesh, in_specs=(of_all, own, own), out_specs=(own, of_all, own))
+    value, to_common, to_draws = jax.jit(sharded)(common, draws, keys)
     expected, (to_common_alone, to_draw_alone) = jax.jit(both)(common, draws[0], keys[0])
     found, alone = (value[0], to_common, to_draws[0]), (expected, to_common_alone, to_draw_alone)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), found, alone)
