@@ -82,6 +82,25 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     return single
 
 
+def varying_alike(tree: Any) -> Any:
+    """Arrays that vary over the same axes of a mesh, as steps of a loop and branches must within `jax.shard_map`.
+
+    Each is marked to vary where any of them does: gradients of those that did not are summed once, outside of rules of
+    differentiation and of branches that not every device takes.
+    """
+
+    def varying(leaf: Any) -> frozenset[str]:
+        return jax.typeof(leaf).manual_axis_type.varying
+
+    axes = frozenset().union(*map(varying, jax.tree.leaves(tree)))
+
+    def mark(leaf: Any) -> Any:
+        missing = tuple(axes - varying(leaf))
+        return lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(mark, tree)
+
+
 def scalar_one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:
     """A scalar function of real arrays that a CPU evaluates, and differentiates, one draw of a batch after the other.
 
@@ -94,7 +113,7 @@ def scalar_one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:
         value_and_gradient,
         lambda gradient, cotangent: jax.tree.map(lambda x: cotangent.astype(x.dtype) * x, gradient),
     )
-    return rule
+    return lambda *args: rule(*varying_alike(args))
 
 
 def _with_gradient(function: Callable[..., Array]) -> Callable[..., tuple[Array, Any]]:
@@ -217,7 +236,7 @@ def solve_triangular(factor: Array, right: Array, *, transposed: bool = False) -
         Of the shape of ``right``.
     """
     columns = right[:, None] if right.ndim == 1 else right
-    solution: Any = _solve(factor, columns, transposed)
+    solution: Any = _solve(*varying_alike((factor, columns)), transposed)
     return solution.reshape(right.shape)
 
 
@@ -234,7 +253,6 @@ def log_determinant(factor: Array) -> Array:
 # ---- many small systems side by side --------------------------------------------------------------------------------
 
 
-@jax.custom_vjp
 def substitute_forward(coefficients: Array, right: Array) -> Array:
     r"""Solve :math:`x_f = b_f + \sum_{l<f} C_{fl}\, x_l` for many systems at once, row by row and without LAPACK.
 
@@ -250,7 +268,7 @@ def substitute_forward(coefficients: Array, right: Array) -> Array:
     Array
         Of the shape of ``right``.
     """
-    return _substituted(coefficients, right)
+    return _substitute(*varying_alike((coefficients, right)))
 
 
 def _substituted(coefficients: Array, right: Array) -> Array:
@@ -262,7 +280,10 @@ def _substituted(coefficients: Array, right: Array) -> Array:
         return solved.at[..., index, :].set(of_right + (coefficient * solved).sum(-2)), None
 
     rows = jnp.arange(right.shape[-2]), coefficients.astype(dtype), jnp.moveaxis(right, -2, 0).astype(dtype)
-    return lax.scan(add_row, jnp.zeros(right.shape, dtype), rows, unroll=min(_UNROLLED, max(1, right.shape[-2])))[0]
+    return lax.scan(add_row, jnp.zeros_like(right, dtype), rows, unroll=min(_UNROLLED, max(1, right.shape[-2])))[0]
+
+
+_substitute = jax.custom_vjp(_substituted)
 
 
 def _substitute_forward(coefficients: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -280,7 +301,7 @@ def _substitute_backward(residuals: tuple[Array, Array], cotangent: Array) -> tu
     return jnp.where(is_below, outer, 0.0).astype(coefficients.dtype), to_right
 
 
-substitute_forward.defvjp(_substitute_forward, _substitute_backward)
+_substitute.defvjp(_substitute_forward, _substitute_backward)
 
 
 def factor_side_by_side(matrices: Array) -> Array:

@@ -24,7 +24,7 @@ from jax import Array
 from numpyro_symmetry.entropy.guesses import NO_GUESSES, Guess, moments, table_of_itself, weights_along
 from numpyro_symmetry.entropy.sequential import FLOOR
 from numpyro_symmetry.entropy.telling import take_rows, telling_features
-from numpyro_symmetry.linalg import once, product, row_means, row_sums
+from numpyro_symmetry.linalg import once, product, row_means, row_sums, varying_alike
 from numpyro_symmetry.symmetry import Symmetry
 
 # features that are subtracted in one pass
@@ -118,7 +118,7 @@ class GaussianFactors(NamedTuple):
             flips += [axes[position].signed] * len(mean)
         tables: Any = (jnp.zeros((n, n)),) * (1 + signed)
         if parts:
-            features = _Features._make([*map(jnp.concatenate, zip(*parts, strict=True)), constant])
+            features = _Features._make(varying_alike([*map(jnp.concatenate, zip(*parts, strict=True)), constant]))
             tables = _log_densities(features, tuple(flips) if signed else None)
         return tuple(reduce(operator.add, (part[sign] for part in own), table) for sign, table in enumerate(tables))
 
@@ -180,7 +180,9 @@ def _log_densities_forward(features: _Features, flips: Flips) -> tuple[tuple[Arr
     tables, rounding = _multiplied_out(features, flips)
     # judged first by the factors alone: looking at the entries takes passes over the tables
     matters = jax.lax.cond(
-        _for_all_draws((rounding > _MOST_ROUNDING).any()), lambda: _matters(rounding, tables), lambda: jnp.array(False)
+        _for_all_draws((rounding > _MOST_ROUNDING).any()),
+        lambda: _matters(rounding, tables),
+        lambda: jnp.zeros_like(rounding[0], bool),
     )
     matters = _for_all_draws(matters)
     return jax.lax.cond(matters, lambda: _subtracted_first(features, flips), lambda: tables), (features, matters)
@@ -237,7 +239,7 @@ def _subtracted_first(features: _Features, flips: Flips) -> tuple[Array, ...]:
         mean, precision, *moved = block
         return totals + jnp.stack([_distances(mean, precision, each) for each in moved]), None
 
-    totals, _ = jax.lax.scan(add, jnp.zeros((len(moved), *[mean.shape[1]] * 2), dtype), blocks)
+    totals, _ = jax.lax.scan(add, jnp.stack([jnp.zeros_like(common)] * len(moved)), blocks)
     return tuple(common + total for total in totals)
 
 

@@ -212,6 +212,12 @@ def least_weight(trace: Mapping[str, Any], sites: list[str]) -> Any:
     return jnp.stack([jnp.min(jnp.asarray(1.0 if scale is None else scale)) for scale in scales]).min()
 
 
+def most_weight(trace: Mapping[str, Any], sites: list[str]) -> float:
+    """The greatest weight of some sites; zero of none."""
+    scales = (trace[name]["scale"] for name in sites)
+    return max((float(jnp.max(jnp.asarray(1.0 if scale is None else scale))) for scale in scales), default=0.0)
+
+
 def _of_plates(trace: Trace, name: str) -> float:
     """How many members of a site's subsampled plates each shown one stands for, the product of size / shown."""
     return math.prod(size / shown for shown, size in subsampled_plates(trace, name).values())

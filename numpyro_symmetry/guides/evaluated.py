@@ -18,7 +18,7 @@ from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.density import dependencies, latent_values
-from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
+from numpyro_symmetry.guides.elbo import Target, least_weight, most_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.proved import prove_again
@@ -76,7 +76,8 @@ def elbo_bounds(
     ElboBounds
         ``lower`` never exceeds the ELBO of :math:`q^G`, nor ``log p(data)``, in expectation; ``upper`` is never
         below the ELBO of :math:`q^G`; ``importance_weighted`` is a tighter lower bound on ``log p(data)``. Nats,
-        with standard errors over draws.
+        with standard errors over draws. Where sites of rows tell units apart and a minibatch shows some of these
+        alone, ``upper`` has all of ``log|G|``.
 
     Raises
     ------
@@ -139,11 +140,18 @@ def _target(
     guide: Any, num_permutations: int, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Target:
     layout = guide.layout
+    trace, model_trace = _traces(guide, args, kwargs)
+    moved, depends = list(layout.symmetry.axes), dependencies(guide.base, trace, args, kwargs)
+    weights = weighed(trace, model_trace)
+    least = float(least_weight(weights, moved))
+    # what rows that are not shown would tell of labels is not known: at most all of it
+    telling = [site for site, on in depends.items() if ({site} | on) & set(moved) and site not in layout.following]
+    is_told_in_part = most_weight(weights, telling) > least
 
     def information(key: Array, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Array:
         if not layout.symmetry.groups:
             return jnp.zeros(2)
-        return information_at(
+        found = information_at(
             guide.base,
             layout,
             trace,
@@ -154,14 +162,12 @@ def _target(
             bound="both",
             num_permutations=num_permutations,
         )
+        return found.at[1].set(layout.symmetry.log_order()) if is_told_in_part else found
 
-    trace, model_trace = _traces(guide, args, kwargs)
-    moved = list(layout.symmetry.axes)
     spared = spared_entries(guide.base, guide.model, moved, (trace, model_trace), args, kwargs)
     summed_out = summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
-    analytic = not summed_out and not spared and not any(dependencies(guide.base, trace, args, kwargs).values())
-    least = float(least_weight(weighed(trace, model_trace), moved))
+    analytic = not summed_out and not spared and not any(depends.values())
     depends_on = _masks_and_weights(trace, model_trace, arguments)
     return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, depends_on)
 

@@ -202,6 +202,33 @@ def test_labels_are_worth_no_more_than_the_least_of_the_sites_that_they_move():
         assert bounds.log_order == pytest.approx(math.log(6.0))
 
 
+def rows_of(y, shown, by_plate, *, is_model):
+    """Two units that are alike, and a site for each row that the guide draws about the first of them."""
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    loc = 0.0 if is_model else z[0]
+    if by_plate:
+        with numpyro.plate("row", len(y), subsample_size=shown) as index:
+            local = numpyro.sample("local", dist.Normal(loc, 4.0))
+            if is_model:
+                numpyro.sample("y", dist.Normal(local, 1.0), obs=y[index])
+        return
+    with handlers.scale(scale=len(y) / shown):
+        local = numpyro.sample("local", dist.Normal(loc, 4.0).expand([shown]).to_event(1))
+        if is_model:
+            numpyro.sample("y", dist.Normal(local, 1.0).to_event(1), obs=y[:shown])
+
+
+@pytest.mark.parametrize("by_plate", [True, False], ids=["in a plate", "by a weight"])
+def test_rows_that_are_not_shown_may_tell_all_of_the_labels(by_plate):
+    model, guide = (functools.partial(rows_of, by_plate=by_plate, is_model=which) for which in (True, False))
+    symmetry = Symmetry({"z": ("unit",)})
+    wrapped = AutoSymmetrized(guide, symmetry, model=model, check=False, progress_bar=False)
+    whole, in_part = (wrapped.elbo_bounds(KEY, {}, jnp.zeros(400), shown, num_particles=256) for shown in (400, 4))
+    assert whole.width == 0.0
+    assert in_part.mutual_information[0] < 0.1 < 0.4 < whole.mutual_information[1]
+    assert in_part.mutual_information[1] == pytest.approx(math.log(2.0))
+
+
 @pytest.mark.parametrize("loss", [Trace_ELBO(), TraceMeanField_ELBO()], ids=["Trace", "MeanField"])
 @pytest.mark.parametrize("is_around", [True, False])
 def test_training_weighs_what_labels_are_worth_as_their_sites_are(loss, is_around):

@@ -73,8 +73,7 @@ def of_data(over: NamedSharding) -> dict[str, Any]:
     params, losses = fitted(guide, x, y)
 
     def each_at_its_own(function: Any, keys: Any) -> Any:
-        options = {"mesh": over.mesh, "in_specs": over.spec, "out_specs": over.spec, "check_vma": False}
-        return jax.shard_map(jax.vmap(function), **options)(keys)
+        return jax.shard_map(jax.vmap(function), mesh=over.mesh, in_specs=over.spec, out_specs=over.spec)(keys)
 
     elbo = Trace_ELBO(NUM_PARTICLES, vectorize_particles=each_at_its_own)
     loss = jax.value_and_grad(lambda params: elbo.loss(jax.random.key(4), params, network, guide, X, Y))
