@@ -82,6 +82,13 @@ SYMMETRIES = {
         loc=(2, 3),
         shares=(2,),
     ),
+    "a site for each of two parts of wholes": _row(
+        Symmetry({("p", "r"): ("row", Complement("component")), "loc": ("component",), "w": ("row",)}),
+        p=(),
+        r=(),
+        loc=(2,),
+        w=(2,),
+    ),
     "a site for each component": _row(
         Symmetry.mixture("weights", ("loc_0", "loc_1", "loc_2")), weights=(3,), loc_0=(2,), loc_1=(2,), loc_2=(2,)
     ),

@@ -83,6 +83,7 @@ def test_chains_that_disagree_are_worth_few_draws():
 
 def test_the_same_density_has_no_error():
     found = bridge(np.full((2, 50), LOG_RATIO), np.full(100, LOG_RATIO))
+    assert (found.num_rounds, found.converged) == (1, True)
     assert found.value == pytest.approx(LOG_RATIO, abs=1e-9)
     assert found.error == pytest.approx(0.0, abs=1e-9)
     assert importance(np.full(100, LOG_RATIO)).of_proposal == pytest.approx(100.0)

@@ -70,18 +70,22 @@ def test_order_by_names_blocks_and_moves_their_units_along():
     assert out.data["up"].std(0).max() < 0.2
 
 
-def test_margins_are_those_of_all_elements():
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_margins_are_those_of_all_elements(blocks):
     rng = np.random.default_rng(0)
-    shapes, axes = {"w": (2, 3, 2), "v": (2, 2)}, {"w": ("a", None, "a/b"), "v": ("a", "a/b")}
-    target, source = ({site: rng.normal(size=shape) for site, shape in shapes.items()} for _ in range(2))
+    shapes, axes = {"w": (blocks, 3, 2), "v": (blocks, 2)}, {"w": ("a", None, "a/b"), "v": ("a", "a/b")}
+    target = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    # between their labels and those of the next blocks
+    draws = {s: x + np.roll(x, 1, 0) + rng.normal(size=(20, *x.shape)) for s, x in target.items()}
     plain = PlainView.of(Symmetry(axes).bind(target), target, nested=True).symmetry
-    terms = tuple(Term(target[s][None], source[s][None], plain.opened(s)) for s in axes)
-    problem, every = Problem(terms, plain.groups), plain.elements()
-    moved = plain.apply(every, source)
-    scores = sum((np.asarray(moved[s]) * target[s]).reshape(len(moved[s]), -1).sum(1) for s in axes)
+    terms = tuple(Term(np.broadcast_to(target[s], x.shape), x, plain.opened(s)) for s, x in draws.items())
+    every = plain.elements()
+    moved = [plain.apply(jax.tree.map(lambda x, k=k: x[k], every), draws) for k in range(len(every["a"]))]
+    scores = np.stack([sum((g[s] * target[s]).reshape(20, -1).sum(-1) for s in axes) for g in moved], -1)
     order = np.argsort(scores)
-    best = from_element(jax.tree.map(lambda x: x[order[-1] : order[-1] + 1], every))
-    assert margins(problem, best) == pytest.approx(scores[order[-1]] - scores[order[-2]], abs=1e-5)
+    best = from_element(jax.tree.map(lambda x: x[order[:, -1]], every))
+    two = np.take_along_axis(scores, order[:, -2:], 1)
+    np.testing.assert_allclose(margins(Problem(terms, plain.groups), best), two[:, 1] - two[:, 0], atol=1e-5)
 
 
 def test_one_batch_after_another_is_their_composition():

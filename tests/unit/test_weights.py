@@ -52,8 +52,11 @@ def by_hand(orders):
     return prior - (logsumexp(log_q, 0) - np.log(len(log_q)))
 
 
+# the six draws in one call, and in two
+@pytest.mark.parametrize("in_a_call", [256, 4])
 @pytest.mark.filterwarnings("error::numpyro_symmetry.SymmetryWarning")
-def test_weights_average_over_heads_that_move(guide):
+def test_weights_average_over_heads_that_move(guide, in_a_call, monkeypatch):
+    monkeypatch.setattr(weights, "DRAWS_IN_A_CALL", in_a_call)
     np.testing.assert_allclose(log_weights(guide), by_hand([[0, 1], [1, 0]]), rtol=2e-5)
     _warn_of_part(guide)
 
