@@ -98,6 +98,16 @@ def test_labels_units_and_the_side_that_is_first_change_no_figure(units, rng):
     np.testing.assert_allclose(ahead, -behind, atol=1e-6)
 
 
+def test_means_are_those_of_each_side_alone():
+    """Of sides of unlike numbers of draws; over all slots, whose order labels leave open."""
+    rng = np.random.default_rng(0)
+    sides = [{"sigma": loc + scale * rng.standard_normal((draws, 2))} for loc, scale, draws in ((0, 1, 60), (5, 3, 90))]
+    found = compare(*sides, Symmetry({"sigma": ("unit",)}), independent=BOTH, num_exchanges=19)
+    for name, side in zip("ab", sides, strict=True):
+        mean = found.contributions["sigma"].sel(quantity=f"mean_{name}")
+        np.testing.assert_allclose(mean.sum(), side["sigma"].mean(0).sum(), rtol=1e-5)
+
+
 def test_what_is_constant_on_both_sides_differs_by_the_same_either_way():
     a, b = ({"loc": np.tile(loc, (50, 1))} for loc in ([-3.0, 0.0, 3.0], [-3.0, 0.0, 4.0]))
     found, moved = (compare(*sides, LOC, independent=BOTH, num_exchanges=99) for sides in ((a, b), (b, a)))

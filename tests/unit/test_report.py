@@ -382,6 +382,9 @@ def test_invariants_by_hand():
     np.testing.assert_allclose(found["sorted loc"], np.sort(b, 1))
     # weights sum to one
     assert "Σ w" not in found
+    # of one slot alone the first moment is the value itself
+    alone = invariants(Symmetry({"loc": ("k",)}).bind({"loc": loc[0, :1]}), {"loc": loc[:, :1]})
+    assert [name for name in alone if "sorted" in name] == []
 
 
 @pytest.mark.parametrize("offset", [1e4, 5e6, 1e9])
