@@ -16,6 +16,7 @@ SHAPES = {
     "more parameters": (6, (1, 11), ()),
     "one block": (5, (3,), ()),
     "three": (7, (2, 1, 9), ()),
+    "three, fewer parameters": (9, (2, 1, 4), ()),
     "two wide": (4, (6, 9), ()),
     "outputs": (6, (1, 11), (3,)),
     "outputs, fewer parameters": (9, (2, 4), (2,)),
@@ -215,7 +216,7 @@ def test_sharp_rows_keep_the_evidence_in_single_precision(num_rows):
     assert abs(found.mean() - expected) < 0.05
 
 
-@pytest.mark.parametrize("name", ["three", "outputs", "outputs, fewer parameters"])
+@pytest.mark.parametrize("name", ["three", "three, fewer parameters", "outputs", "outputs, fewer parameters"])
 def test_blocks_drawn_before_lower_the_mean_by_their_coefficients(name):
     """And what is white has the squares of the joint precision, block by block."""
     num_rows, sizes, columns = SHAPES[name]
