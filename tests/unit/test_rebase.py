@@ -646,6 +646,10 @@ def test_a_site_of_several_values_a_slot_orders_nothing():
     loc = np.stack([VALUES["loc"], VALUES["scale"]], -1)
     with pytest.raises(SymmetryError, match="'loc' has 2 values for each slot of 'component'"):
         rebase({"loc": loc}, Symmetry({"loc": ("component", None)}), order_by="loc")
+    for kind, said in (("signed", r" with signs \(signs=False leaves them out\);"), ("permutation", ";")):
+        symmetry = Symmetry({"loc": ("component", "component")}, kinds={"component": kind})
+        with pytest.raises(SymmetryError, match=r"carries groups \['component', 'component'\]" + said + " expected"):
+            rebase({"loc": VALUES["loc"][..., None] * np.ones(VALUES["loc"].shape[-1])}, symmetry, order_by="loc")
 
 
 def test_what_runs_under_jit_is_told_so():
