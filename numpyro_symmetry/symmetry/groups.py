@@ -186,7 +186,7 @@ class Group(NamedTuple):
             )
         if self.size is not None and n != self.size:
             raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {self.size}.")
-        if permutation.ndim <= len(self.cells) or permutation.shape[-1 - len(self.cells) : -1] != self.cells:
+        if permutation.shape[-1 - len(self.cells) : -1] != self.cells:
             raise SymmetryError(
                 f"Element of group {name!r} has shape {permutation.shape}; expected (..., "
                 f"{str((*self.cells, n))[1:-1]}), a permutation for each position of {self.over}."

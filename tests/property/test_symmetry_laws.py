@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -126,6 +127,11 @@ def test_generators_generate_and_random_elements_are_among_them(case):
             conjugates += [then(then(power, other), inverse) for other in others]
         assert generated(conjugates, group.identity()).keys() == found.keys()
         assert {key_of(some.at(k)) for k in range(20)} <= set(found)
+        # each of them is as likely as any other
+        draws = group.random(rng, (20 * len(found),))
+        times = Counter(key_of(draws.at(k)) for k in range(20 * len(found)))
+        spread = sum((times[element] - 20) ** 2 / 20 for element in found)
+        assert abs(spread - len(found) + 1) <= 5 * math.sqrt(2 * len(found))
 
 
 def test_sampling_is_uniform(case):
