@@ -56,6 +56,9 @@ def test_gaussians_are_marginalised_along_the_geodesic():
     chord = (1 - found.t) * truth[0] + found.t * truth[-1]
     assert (np.abs(found.excess - (truth - chord)) <= 4 * found.excess_error + 1e-6).all()
     assert found.excess_error[0] == pytest.approx(0.0, abs=1e-12)
+    # a hundredth of the draws has errors ten times as large
+    fewer = loss_barrier(loss, a, b, num_draws=200, num_points=5)
+    np.testing.assert_allclose(fewer.excess_error[1:-1] / found.excess_error[1:-1], 10.0, rtol=0.4)
 
 
 @pytest.mark.slow
