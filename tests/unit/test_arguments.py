@@ -1,5 +1,7 @@
 """Former names of arguments, what is a number, and where warnings point: at the line of whoever called."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
-from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_real
+from numpyro_symmetry.symmetry.arguments import as_levels, as_probability, is_floating, is_number, is_real
 from numpyro_symmetry.symmetry.errors import renamed
 
 
@@ -69,3 +71,19 @@ def test_what_is_a_number(dtype, number, real, floating):
     found = jnp.dtype(dtype)
     assert (is_number(found), is_real(found), is_floating(found)) == (number, real, floating)
     assert not is_number(jax.random.key(0).dtype)
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.0, 1.0, -0.1, math.nan, math.inf, True, "0.5", None, np.array([0.5])])
+def test_a_probability_lies_between_zero_and_one(value):
+    with pytest.raises(ValueError, match="level must be a probability between 0 and 1"):
+        as_probability(value, "level")
+    assert as_probability(np.float32(0.5), "level") == 0.5
+
+
+def test_levels_of_quantiles_lie_from_zero_to_one():
+    np.testing.assert_array_equal(as_levels([0.0, 0.5, 1.0]), [0.0, 0.5, 1.0])
+    for value in (-0.1, [0.5, 1.1], math.nan):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            as_levels(value)
+    with pytest.raises(TypeError, match="quantiles"):
+        as_levels("median")

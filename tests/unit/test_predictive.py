@@ -38,9 +38,9 @@ def test_agreement_and_total_variation_by_hand():
 
 @pytest.mark.parametrize("measure", [agreement, total_variation])
 def test_what_is_no_distribution_is_refused(measure):
-    for logits_or_counts in (jnp.log(Q), 1.1 * Q):
+    for other in (jnp.log(Q), 1.1 * Q):
         with pytest.raises(SymmetryError, match="not logits"):
-            measure(P, logits_or_counts)
+            measure(P, other)
     with pytest.raises(SymmetryError, match="same data"):
         measure(P, Q[:1])
 
