@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Benefit, Problem, Solution
 from numpyro_symmetry.symmetry import Hard
 
@@ -50,7 +49,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
             subset = None if len(items) == problem.batch else items
             here = {h: part if subset is None else part.at(items) for h, part in state.items()}
             benefit = problem.benefit(name, here, subset)
-            new = benefit.best(assign(benefit.unsigned()))
+            new = benefit.best()
             if name in state:
                 better, tied = _compared(problem, name, here, new, benefit, items, tolerance)
                 state[name].write(items[better | tied], new.at(better | tied))

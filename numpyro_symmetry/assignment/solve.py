@@ -14,7 +14,6 @@ import numpy as np
 
 from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
-from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.nested import families, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
 from numpyro_symmetry.steps import through
@@ -129,8 +128,7 @@ def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
 
 def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:
     if not names and last is not None:
-        benefit = problem.benefit(last, {})
-        return {last: benefit.best(assign(benefit.unsigned()))}
+        return {last: problem.benefit(last, {}).best()}
     best, still, best_score = problem.identity(), problem.identity(), np.full(problem.batch, -np.inf)
     fixed = np.zeros(problem.batch, int)
     every = [problem.groups[name].elements() for name in names]
@@ -138,8 +136,7 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
         here = zip(names, every, choice, strict=True)
         state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
         if last is not None:
-            benefit = problem.benefit(last, state)
-            state[last] = benefit.best(assign(benefit.unsigned()))
+            state[last] = problem.benefit(last, state).best()
         score, stay = problem.score(state), _num_kept(state, still)
         # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
         gain, rounding = score - best_score, 1e-12 * problem.scale
