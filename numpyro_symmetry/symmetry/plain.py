@@ -7,6 +7,7 @@ Knows symmetries and arrays; no densities.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import numpy as np
 from numpyro_symmetry.symmetry.arguments import is_option
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, names_in, num_axes
 from numpyro_symmetry.symmetry.components import connected
+from numpyro_symmetry.symmetry.elements import batch_of
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
@@ -220,8 +222,7 @@ class PlainView:
         xp = np if leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
         groups = (symmetry or self.whole).groups
-        cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
-        batch = next((part.permutation.shape[: -1 - cells[name]] for name, part in given.items()), batch)
+        batch = next(itertools.starmap(batch_of, given.items()), batch)
         parts = {name: group.identity(batch).each(xp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
             if groups[group].orbits is None and not cell:
