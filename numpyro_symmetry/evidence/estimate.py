@@ -33,7 +33,7 @@ from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
     as_model_arguments,
-    is_option,
+    as_option,
     key_or_fixed,
     refuse_masked_arguments,
     refuse_tracers,
@@ -174,8 +174,7 @@ def log_evidence(
     >>> found.lower < -3.0 < found.upper
     True
     """
-    if not is_option(method, ("auto", *METHODS)):
-        raise ValueError(f"method must be 'auto' or one of {METHODS}; got {method!r}.")
+    as_option(method, "method", ("auto", *METHODS))
     if num_draws is not None:
         num_draws = as_count(num_draws, "num_draws", minimum=2)
     num_permutations = as_count(num_permutations, "num_permutations", meaning="it counts the identity")
