@@ -54,6 +54,11 @@ def discrete_of(trace: Trace) -> list[str]:
     return [name for name, site in latent_of(trace).items() if site["fn"].support.is_discrete]
 
 
+def weight_of(site: Mapping[str, Any]) -> Any:
+    """The weight of a site's log density; one where no plate and no handler gives it any."""
+    return 1.0 if site["scale"] is None else site["scale"]
+
+
 def is_fitted(site: Any) -> bool:
     """Whether a site is a parameter, or mutable state."""
     return site["type"] in ("param", "mutable")
