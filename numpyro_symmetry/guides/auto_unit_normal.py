@@ -129,6 +129,8 @@ class AutoUnitNormal(AutoGuide):
     {'w2_auto_coefficients': (1, 3, 4), 'w2_auto_loc': (4,), 'w2_auto_scale': (4,)}
     """
 
+    prototype_trace: Any
+
     def __init__(
         self,
         model: Callable,
@@ -166,10 +168,8 @@ class AutoUnitNormal(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw the sites of units one after the other, then the others."""
-        if self._others is None:
+        if not self.places:
             self._set_up(args, kwargs)
-        assert self._others is not None
-        assert self.prototype_trace is not None
         drawn: dict[str, Array] = {}
         before: dict[str, Any] = {}
         for site, place in self.places.items():
@@ -302,7 +302,6 @@ class AutoUnitNormal(AutoGuide):
         return {site: params[f"{site}_{self.prefix}_{kind}"] for site in self._init_locs}
 
     def _transform(self, site: str) -> Any:
-        assert self.prototype_trace is not None
         return biject_to(self.prototype_trace[site]["fn"].support)
 
     def _constrained(self, unconstrained: dict[str, Array]) -> dict[str, Array]:
@@ -319,8 +318,7 @@ class AutoUnitNormal(AutoGuide):
         )
         with blaming_sites([others], self.model, args, kwargs):
             others._setup_prototype(*args, **kwargs)
-        trace = others.prototype_trace
-        assert trace is not None
+        trace: Any = others.prototype_trace
         latent = latent_of(trace)
         self.places = places_of(symmetry, trace)
         if not self.places:
