@@ -19,7 +19,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
@@ -39,11 +38,11 @@ from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, 
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
-from numpyro_symmetry.models.fitted import not_set_up, parameters_of
+from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape, is_traced
 
 # a training loop that is not compiled may pass another number at each step: so many are looked at
 _MOST_PROVED = 8
@@ -287,7 +286,7 @@ class AutoConditional(AutoGuide):
 
     def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The data of this call, if it starts a training: `SVI.init` runs a guide outside jit, for its density."""
-        is_start = not isinstance(jnp.zeros(()), Tracer) and numpyro.get_mask() is not False
+        is_start = not is_traced(jnp.zeros(())) and numpyro.get_mask() is not False
         if is_start and isinstance(self.source, FromObservations):
             data = known.seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
@@ -337,11 +336,10 @@ class AutoConditional(AutoGuide):
 
     def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # under jit every array that is made is traced, those of data that the model itself holds too
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs, jnp.zeros(())))):
-            raise SymmetryError(
-                "AutoConditional was set up under jit or vmap, where its checks cannot run. Call "
-                "guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
-            )
+        remedy = (
+            "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
+        )
+        refuse_set_up_under_jit("AutoConditional", remedy, args, kwargs, jnp.zeros(()))
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):
             say("looking which sites the data are affine in")

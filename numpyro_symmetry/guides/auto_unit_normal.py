@@ -18,7 +18,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
@@ -30,7 +29,7 @@ from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.fitted import not_set_up, parameters_of
+from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -346,12 +345,14 @@ class AutoUnitNormal(AutoGuide):
         if self.symmetry is not None:
             trace = trace_model(self._whole, args, kwargs, jax.random.key(0))
             return self.symmetry.bind({name: site["value"] for name, site in latent_of(trace).items()})
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-            raise SymmetryError(
-                "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Run "
-                "handlers.seed(guide, 0)(*model_args) once outside, let SVI.init run outside jit, or pass "
-                "AutoUnitNormal(model, symmetry)."
-            )
+        refuse_set_up_under_jit(
+            "AutoUnitNormal",
+            "Run handlers.seed(guide, 0)(*model_args) once outside, let SVI.init run outside jit, or pass "
+            "AutoUnitNormal(model, symmetry).",
+            args,
+            kwargs,
+            cannot="no symmetry can be found",
+        )
         found = find_symmetry(self._whole, args, kwargs, progress_bar=self._progress_bar)
         if not found.groups:
             raise SymmetryError(

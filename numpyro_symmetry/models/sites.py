@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import IndependentTransform
 
+from numpyro_symmetry.symmetry.arguments import is_traced
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of
 
 Trace = Mapping[str, Any]
@@ -157,7 +157,7 @@ def is_same(one: Any, other: Any) -> bool:
     if one == other:
         return True
     (first, kind), (second, other_kind) = jax.tree.flatten(one), jax.tree.flatten(other)
-    if kind != other_kind or any(isinstance(leaf, Tracer) for leaf in (*first, *second)):
+    if kind != other_kind or is_traced(first, second):
         return False
     return all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
 
