@@ -78,7 +78,7 @@ def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
     while inner := [name for name in symmetry.groups if _is_innermost(name, symmetry)]:
         view = PlainView.of(symmetry.restrict(inner), pooled, with_single=True)
         pooled = view.close(canonical(view.symmetry, view.open(pooled)))
-        symmetry = symmetry.restrict([name for name in symmetry.groups if name not in inner])
+        symmetry = symmetry.restrict(symmetry.groups.keys() - inner)
     view = PlainView.of(symmetry, pooled, with_single=True)
     raw = canonical(view.symmetry, view.open(pooled))
     if all((x == x[:1]).all() for x in raw.values()):

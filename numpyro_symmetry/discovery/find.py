@@ -174,7 +174,7 @@ def without_parameters(found: Symmetry) -> Symmetry:
     """The found symmetry restricted to groups that stand on latent sites alone, since draws hold no parameters."""
     parameters = {finding.site for finding in found.findings if finding.is_parameter}
     held = {name for site, entries in found.axes.items() if site in parameters for name in names_in(entries)}
-    return found.restrict([name for name in found.groups if name not in held]) if held else found
+    return found.restrict(found.groups.keys() - held) if held else found
 
 
 def _symmetry_of(

@@ -239,7 +239,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
 def _innermost(bound: Symmetry, values: Mapping[str, np.ndarray]) -> PlainView:
     """The plain view of innermost groups alone: groups over which they are fibred stand still."""
     outer = {label for name in bound.groups for label in over(name)}
-    return PlainView.of(bound.restrict([name for name in bound.groups if name not in outer]), values)
+    return PlainView.of(bound.restrict(bound.groups.keys() - outer), values)
 
 
 def _places(view: PlainView, name: str) -> list[Place]:

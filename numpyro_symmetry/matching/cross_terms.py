@@ -96,7 +96,7 @@ def _drawn_in_parts(
     Every element of the symmetry is an element of the enumerated groups followed by an element of the drawn groups.
     """
     drawn = PlainView.of(symmetry, members[0].loc).whole
-    apart = symmetry.restrict([name for name in symmetry.groups if name not in drawn.groups])
+    apart = symmetry.restrict(symmetry.groups.keys() - drawn.groups)
     if (len(members) - 1) * apart.log_order() > math.log(_MOST_PARTS) + 1e-9:
         warn(
             f"Groups {list(moving_blocks(symmetry))} move blocks in which others move, and there are too many labels "

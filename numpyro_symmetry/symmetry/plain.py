@@ -94,12 +94,11 @@ def warn_of_torn(view: PlainView, done: str, advice: str) -> None:
 
 def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
     """The symmetry without the outer, or without the inner, of some groups: whichever leaves more elements."""
-    groups = symmetry.groups
     outer = {label for name in names for label in over(name) if label in names}
     inner = {name for name in names if any(label in names for label in over(name))}
     if not outer:
         return symmetry
-    choices = [symmetry.restrict([n for n in groups if n not in gone]) for gone in (outer, inner)]
+    choices = [symmetry.restrict(symmetry.groups.keys() - gone) for gone in (outer, inner)]
     return max(choices, key=Symmetry.log_order)
 
 
