@@ -236,7 +236,7 @@ def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = No
     if family.over is not None:
         sample = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
     sizes = (math.prod(x.shape[1:]) for x in sample.statistics(slice(0, 1)).values())
-    return list(slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values())))
+    return list(slices(family.num_draws, sum(sizes) + sum(g.degree**2 for g in groups.values())))
 
 
 def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> Statistics:

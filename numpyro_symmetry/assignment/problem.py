@@ -195,7 +195,7 @@ class Problem:
         return {name: group.identity((self.batch,)) for name, group in self.groups.items()}
 
     def _sum(self, name: str, state: State, items: np.ndarray | None, places: list[tuple[Term, int]]) -> Benefit:
-        n, signed = self.groups[name].size or 0, self.groups[name].signed
+        n, signed = self.groups[name].degree, self.groups[name].signed
         count = self.batch if items is None else len(items)
         dtype = np.result_type(*(term.source for term in self.terms))
         even, odd = np.zeros((count, n, n), dtype), np.zeros((count if signed else 0, n, n), dtype)
@@ -225,7 +225,7 @@ def soften(part: Hard, dtype: np.dtype) -> Soft:
 
 def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
     """The matrices that make every unit the average of all, or zero where signs act."""
-    n = group.size or 0
+    n = group.degree
     even = np.full((batch, n, n), 1.0 / max(n, 1), dtype)
     return Soft(even, np.zeros_like(even) if group.signed else None)
 

@@ -95,7 +95,7 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
 
 
 def _starts(problem: Problem, method: str, rng: np.random.Generator) -> Iterator[Callable[[], dict[str, Hard] | None]]:
-    narrow = max(group.size or 0 for group in problem.groups.values()) <= _NARROW
+    narrow = max(group.degree for group in problem.groups.values()) <= _NARROW
     if method != "frank_wolfe":
         yield lambda: None
     if method != "descent":
@@ -120,7 +120,7 @@ def _reweighted(problem: Problem, rng: np.random.Generator) -> Problem:
 def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
     """Groups to enumerate and the one left to assign, if the first have few elements together; else ``None``."""
     assignable = [name for name in problem.groups if not problem.pairs_with_itself(name)]
-    last = max(assignable, key=lambda name: problem.groups[name].size or 0, default=None)
+    last = max(assignable, key=lambda name: problem.groups[name].degree, default=None)
     rest = [name for name in problem.groups if name != last]
     log_order = math.fsum(problem.groups[name].log_order() for name in rest)
     return (rest, last) if log_order <= math.log(_MAX_ENUMERATED) + 1e-9 else None

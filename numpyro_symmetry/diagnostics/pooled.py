@@ -133,7 +133,7 @@ def _named(draws: Pooled) -> Pooled:
     for name, group in draws.symmetry.groups.items():
         units = units_of(draws.symmetry, draws.raw, name)
         count = len(units.even)
-        odd = units.odd[:, :, 0].mean(0) if units.odd.shape[2] else np.ones(group.size or 0)
+        odd = units.odd[:, :, 0].mean(0) if units.odd.shape[2] else np.ones(group.degree)
         order = (units.even[:, :, 0].mean(0) if units.even.shape[2] else np.abs(odd)).argsort(kind="stable")
         sign = np.tile(np.where(odd < 0, -1, 1)[order], (count, 1)) if group.signed else None
         state[name] = Hard(np.tile(order.astype(np.int32), (count, 1)), sign)

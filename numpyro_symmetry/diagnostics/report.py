@@ -251,7 +251,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
         sign_changes=of_signs,
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
-        num_slots={n: (g.size or 0) * int(np.prod(g.cells)) for n, g in out.view.symmetry.groups.items()},
+        num_slots={n: g.degree * int(np.prod(g.cells)) for n, g in out.view.symmetry.groups.items()},
         transpositions={name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size},
         transpositions_at_random={name: at_random(group) for name, group in out.view.symmetry.groups.items()},
         converged=out.converged,

@@ -222,7 +222,7 @@ def _summed_out(family: Family, groups: Mapping[str, Group]) -> dict[str, Group]
             f"Of no group of {list(groups)} labels can be summed out: each stands on two axes of its sites, or beside "
             "another group. Rebase sites on which it stands alone (symmetry.restrict(sites=...))."
         )
-    if wide := {name: group.size for name, group in found.items() if (group.size or 0) > MAX_WIDTH}:
+    if wide := {name: group.size for name, group in found.items() if group.degree > MAX_WIDTH}:
         raise SymmetryError(
             f"Groups have {wide} labels; sums over all labels are taken of at most {MAX_WIDTH}. Of more, report(out) "
             "says how many slots are identified."

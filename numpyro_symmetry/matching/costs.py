@@ -52,7 +52,7 @@ class SquaredDistance:
         moments = {"first": source.loc} | ({"scale": source.scale} if self.of_scales and source.scale else {})
         shapes, axes = _opened(source, symmetry, moments)
         numbers = sum(math.prod(source.loc[site].shape[1:]) for site in symmetry.axes)
-        small = numbers * max((group.size or 0 for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
+        small = numbers * max((group.degree for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
 
         def statistics(items: Items) -> Statistics:
             found = {(s, m): moments[m][s][items].reshape(-1, *shape) for (s, m), shape in shapes.items()}

@@ -165,13 +165,13 @@ class _Draws:
         the work.
         """
         near, tables = self._near() if self.has_home else 0.0, self.tables
-        pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
+        pairs = sum(group.degree**2 for group in tables.groups.values())
         work = pairs * self.count * max(tables.all.first.size, 1) * num_parts
         # joint moves of several members are drawn more rarely
         most_draws = _NUM_DRAWS if self.count == 2 else 5 * _NUM_DRAWS
         num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, most_draws))
         # each draw has a table and a precision in memory
-        size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
+        size = max(tables.all.precision.size, *(group.degree**2 for group in tables.groups.values()))
         chunks = [self._log_weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
         log_weights = np.concatenate(chunks)
         # relative to the heaviest: all labellings that a draw stands for may outweigh the kept one by hundreds of nats

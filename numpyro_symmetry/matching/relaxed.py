@@ -36,7 +36,7 @@ class Logits(NamedTuple):
     @staticmethod
     def of(group: Group) -> Logits:
         """Logits of the identity, spread a little over all labels."""
-        n = group.size or 0
+        n = group.degree
         unit = jnp.asarray(np.log((1.0 - _SPREAD) * np.eye(n) + _SPREAD / n))
         unit = jnp.broadcast_to(unit, (*group.cells, n, n))
         return Logits(unit, jnp.full_like(unit, np.arctanh(1.0 - _SPREAD)) if group.signed else None)

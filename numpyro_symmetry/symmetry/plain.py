@@ -256,7 +256,7 @@ class PlainView:
             for label, n in zip(group.over, group.cells, strict=True):
                 choices = [above | {label: cut} for above in choices for cut in self._cuts(label, n, above, apart=True)]
             for above in choices:
-                for plain, members in self._cuts(name, group.size or 0, above):
+                for plain, members in self._cuts(name, group.degree, above):
                     if plain is not None:
                         found[plain] = name, tuple(cut[1] for cut in above.values()), members.astype(_INDEX)
         return found

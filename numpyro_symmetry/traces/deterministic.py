@@ -236,7 +236,7 @@ def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
 
 def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> list[str]:
     """Which of some sites may hold labels, by their values."""
-    most = max(size or 0 for size in symmetry.sizes.values())
+    most = max(symmetry.sizes.values())
     return sorted(s for s in draws.keys() & sites if 0 <= draws[s].min(initial=0) <= draws[s].max(initial=0) < most)
 
 

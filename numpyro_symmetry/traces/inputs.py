@@ -62,7 +62,7 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"labels={{{site!r}: {group!r}}}: expected a site of the data that the symmetry does not name, among "
                 f"{others}, and one of its groups {sorted(bound.groups)}."
             )
-        refuse_no_labels(site, trace.values[site], group, bound.groups[group].size or 0)
+        refuse_no_labels(site, trace.values[site], group, bound.groups[group].degree)
     for site in axes:
         if site not in others or site in labels:
             raise SymmetryError(
@@ -233,7 +233,7 @@ class _Shared(NamedTuple):
 
     @staticmethod
     def of(trace: Trace, bound: Symmetry) -> _Shared:
-        sizes = {name: group.size or 0 for name, group in bound.groups.items() if group.size != 1}
+        sizes = {name: group.degree for name, group in bound.groups.items() if group.size != 1}
         labelled = {name: size for name, size in sizes.items() if not bound.groups[name].signed}
         return _Shared(sizes, labelled, groups_on(trace.dims, bound.axes))
 

@@ -249,7 +249,7 @@ def _of_shuffles(
     rng: np.random.Generator,
 ) -> tuple[list[_Shares], dict[str, np.ndarray]]:
     """What relabelling makes of shuffled draws: of each the shares that explain most, and the furthest slots of all."""
-    separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
+    separation = {name: np.zeros(g.degree) for name, g in bound.groups.items()}
     most = []
     most_shuffles = _MAX_COUPLED_SHUFFLES if _meet(axes.values()) else _MAX_SHUFFLES
     if blocks.number < MIN_EFFECTIVE:
