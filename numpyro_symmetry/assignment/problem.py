@@ -309,16 +309,9 @@ def _alone(term: Term) -> bool:
     return sum(axis.group is not None for axis in term.axes) == 1
 
 
-def choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[str, Hard]:
-    """State ``a`` for the items ``first`` of a batch, and ``b`` for the others."""
-    chosen = {name: part.each(np.copy) for name, part in b.items()}
-    for name, part in chosen.items():
-        part.write(first, a[name].at(first))
-    return chosen
-
-
 def where(first: np.ndarray, a: Solution, b: Solution) -> Solution:
     """Solution ``a`` for the items ``first`` of a batch, and ``b`` for the others."""
-    return Solution(
-        choose(first, a.state, b.state), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
-    )
+    state = {name: part.each(np.copy) for name, part in b.state.items()}
+    for name, part in state.items():
+        part.write(first, a.state[name].at(first))
+    return Solution(state, *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True)))
