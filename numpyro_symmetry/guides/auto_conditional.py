@@ -290,20 +290,19 @@ class AutoConditional(AutoGuide):
         if is_start and isinstance(self.source, FromObservations):
             data = known.seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
-            self._prove_again(args, kwargs)
+            self._prove_again(self.source, args, kwargs)
 
-    def _prove_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _prove_again(self, source: FromObservations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at the sites once more with arguments unlike those of set-up: a model may branch on them."""
-        assert isinstance(self.source, FromObservations)
         here = known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)
         if len(self._proved) <= _MOST_PROVED and all(known.others_in(here, other) for other in self._proved):
             try:
-                found = choose(self.model, self._request._replace(sites=self.source.sites), args, kwargs).source
+                found = choose(self.model, self._request._replace(sites=source.sites), args, kwargs).source
             except SymmetryError as error:
                 raise SymmetryError(f"{error} Make a guide anew for these arguments of the model.") from error
             self._proved.append(here)
             # outputs that share a linear map here may share none there
-            self.source = self.source._replace(num_outputs=min(self.source.num_outputs, found.num_outputs))
+            self.source = source._replace(num_outputs=min(source.num_outputs, found.num_outputs))
 
     def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
         if isinstance(self.source, FromObservations):
