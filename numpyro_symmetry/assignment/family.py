@@ -17,8 +17,7 @@ import numpy as np
 from numpyro_symmetry.assignment.passes import Over, Stored, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.symmetry import Group, Hard, PlainView, Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Group, Hard, PlainView, Symmetry
 
 Arrays = dict[str, np.ndarray]
 # of a statistic: a site, and which of its moments
@@ -236,7 +235,7 @@ def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = No
     if family.over is not None:
         sample = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
     sizes = (math.prod(x.shape[1:]) for x in sample.statistics(slice(0, 1)).values())
-    return list(slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values())))
+    return list(slices(family.num_draws, sum(sizes) + sum(g.degree**2 for g in groups.values())))
 
 
 def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> Statistics:

@@ -10,19 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, soften
+from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, soften, with_signs
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.hard import members_at, overwrite
 
-MAX_STEPS = 60
+_MAX_STEPS = 60
 _SETTLED = 1e-6
 # weights of the penalty ‖P‖², in units of the gradient, from spreading labels to forcing a choice
 GRADUATED = tuple(np.linspace(-0.5, 0.5, 9))
 
 
-def frank_wolfe(
-    problem: Problem, *, schedule: tuple[float, ...] = (0.0,), max_steps: int = MAX_STEPS
-) -> dict[str, Hard]:
+def frank_wolfe(problem: Problem, *, schedule: tuple[float, ...] = (0.0,)) -> dict[str, Hard]:
     """Follow a Frank–Wolfe path from the barycentre and round its end, a start for descent.
 
     Parameters
@@ -31,8 +29,6 @@ def frank_wolfe(
         Batch of problems.
     schedule
         Weights of a penalty on the squared norm, one path after the other; ``(0.0,)`` is plain Frank–Wolfe.
-    max_steps
-        At most this many for each weight.
 
     Returns
     -------
@@ -46,21 +42,22 @@ def frank_wolfe(
     dtype = np.result_type(*(term.source for term in problem.terms))
     state = {name: barycentre(group, problem.batch, dtype) for name, group in problem.groups.items()}
     for weight in schedule:
-        state = _path(problem, state, weight, max_steps)
-    return {name: _round(part) for name, part in state.items()}
+        state = _path(problem, state, weight)
+    # labels are those of the even matrix alone: `odd` only says which signs they have
+    return {name: with_signs(assign(part.even), part.odd) for name, part in state.items()}
 
 
-def _path(problem: Problem, state: dict[str, Soft], weight: float, max_steps: int) -> dict[str, Soft]:
+def _path(problem: Problem, state: dict[str, Soft], weight: float) -> dict[str, Soft]:
     active = np.arange(problem.batch)
     everyone = {name: members_at(part, active) for name, part in state.items()}
     degree = max(sum(axis.group is not None for axis in term.axes) for term in problem.terms)
-    for _ in range(max_steps):
+    for _ in range(_MAX_STEPS):
         part = problem.at(active)
         here = {name: members_at(soft, active) for name, soft in everyone.items()}
         slope = {name: part.benefit(name, here) for name in part.groups}
         penalty = weight * np.mean([np.abs(b.unsigned()).max(axis=(1, 2)) for b in slope.values()], axis=0)
         slope = {name: _penalised(slope[name], here[name], penalty) for name in slope}
-        vertex = {name: slope[name].best(assign(slope[name].unsigned())) for name in slope}
+        vertex = {name: slope[name].best() for name in slope}
         toward = {name: soften(vertex[name], here[name].even.dtype) for name in vertex}
         # f(t) = f(0) + b t + a t², exactly, if no term carries more than two groups
         start, end = (_penalised_score(part, at, penalty) for at in (here, toward))
@@ -102,12 +99,6 @@ def _safeguard(
     """With three groups in a term the parabola is only a guess: keep its step where it does not lose."""
     reached = _penalised_score(problem, {name: here[name].toward(toward[name], t) for name in here}, penalty)
     return np.where((reached >= start) & (reached >= end), t, np.where(end > start, 1.0, 0.0))
-
-
-def _round(part: Soft) -> Hard:
-    benefit = Benefit(part.even, part.odd)
-    # labels are those of the even matrix alone: `odd` only says which signs they have
-    return benefit.best(assign(part.even))
 
 
 def _inner(slope: Benefit, part: Soft) -> np.ndarray:

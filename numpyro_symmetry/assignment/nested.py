@@ -15,8 +15,8 @@ import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move, where
-from numpyro_symmetry.symmetry import Group, Hard
-from numpyro_symmetry.symmetry.axes import FREE, Axis
+from numpyro_symmetry.symmetry import Axis, Group, Hard
+from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.hard import over, then
 
 MAX_ROUNDS = 20
@@ -94,7 +94,7 @@ def pairs(problem: Problem, family: Family) -> Iterator[Problem]:
             at = names.index(root)
             within = [_within(axis, prefix) for k, axis in enumerate(term.axes) if k != at]
             terms.append(Term(np.moveaxis(term.target, at + 1, 1), np.moveaxis(term.source, at + 1, 1), tuple(within)))
-    n = problem.groups[root].size or 0
+    n = problem.groups[root].degree
     for slot in range(n):
         each = []
         for target, source, axes in terms:
@@ -117,7 +117,7 @@ def _by_pairs(problem: Problem, family: Family, solve: Solve) -> Solution:
     """The best element of one family, with all else as it stands; exact if every pair of blocks is solved exactly."""
     root, inner = family
     state, group, batch = problem.identity(), problem.groups[root], problem.batch
-    n = group.size or 0
+    n = group.degree
     exact, settled = np.ones(batch, bool), np.ones(batch, bool)
     worth, units = np.empty((batch, n, n)), []
     for slot, pair in enumerate(pairs(problem, family)):
@@ -154,7 +154,7 @@ def _with_blocks_still(problem: Problem, nests: list[Family], solve: Solve) -> S
             whole[name] = solution.state[name]
         elif "/" in name:
             root, below = name.split("/", 1)
-            for cell in range(problem.groups[root].size or 0):
+            for cell in range(problem.groups[root].degree):
                 part.write((slice(None), cell), solution.state[_in_cell(root, cell, below)])
     return solution._replace(state=whole)
 
@@ -238,7 +238,7 @@ def _cut(problem: Problem, root: str) -> Problem:
     groups: dict[str, Group] = {}
     for name, group in problem.groups.items():
         if name.startswith(f"{root}/"):
-            for cell in range(problem.groups[root].size or 0):
+            for cell in range(problem.groups[root].degree):
                 own = _in_cell(root, cell, name.split("/", 1)[1])
                 groups[own] = group._replace(over=over(own), cells=group.cells[1:])
         elif name != root:

@@ -2,7 +2,7 @@ r"""The objective all costs share, bilinear in target and moved source: :math:`\
 
 A batch of sources is matched at once. A group may stand on two axes of one term (transition matrices), in which case
 the objective is quadratic in it; or be fibred over another group that moves, which then stands on the same term. Knows
-terms, groups and how elements act on them; no costs and no algorithms.
+terms, groups, how elements act on them and the best part of one group; no costs and no other algorithms.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.chunks import BLOCK, slices
-from numpyro_symmetry.symmetry import Group, Hard, Symmetry
+from numpyro_symmetry.symmetry import Axis, Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
-from numpyro_symmetry.symmetry.axes import FREE, Axis
+from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.hard import members_at, over
 
 
@@ -44,10 +45,14 @@ class Term(NamedTuple):
 
 
 class Soft(NamedTuple):
-    """Doubly stochastic matrices ``(batch, n, n)`` on even axes, and on odd ones (where signs act) signed matrices."""
+    """Doubly stochastic matrices ``(..., n, n)`` on even axes, and on odd ones (where signs act) signed matrices."""
 
-    even: np.ndarray
-    odd: np.ndarray | None = None
+    even: Any
+    odd: Any = None
+
+    def along(self, axis: Axis) -> Any:
+        """The matrices by which an axis is mixed."""
+        return self.even if self.odd is None or not axis.signed else self.odd
 
     def toward(self, other: Soft, t: np.ndarray) -> Soft:
         """The matrices a share ``t`` of the way to another's."""
@@ -80,12 +85,9 @@ class Benefit(NamedTuple):
         """The benefit of the better sign."""
         return self.even if self.odd is None else self.even + np.abs(self.odd)
 
-    def best(self, permutation: np.ndarray) -> Hard:
-        """The permutation with its best signs, plus where they do not matter."""
-        if self.odd is None:
-            return Hard(permutation)
-        odd = np.take_along_axis(self.odd, permutation[..., None], 2)[..., 0]
-        return Hard(permutation, np.where(odd < 0, -1, 1))
+    def best(self) -> Hard:
+        """The assignment that is worth most, with its best signs."""
+        return with_signs(assign(self.unsigned()), self.odd)
 
     def of(self, part: Hard) -> np.ndarray:
         """``(batch, n)``: what each slot gets under a given assignment, in float64."""
@@ -193,7 +195,7 @@ class Problem:
         return {name: group.identity((self.batch,)) for name, group in self.groups.items()}
 
     def _sum(self, name: str, state: State, items: np.ndarray | None, places: list[tuple[Term, int]]) -> Benefit:
-        n, signed = self.groups[name].size or 0, self.groups[name].signed
+        n, signed = self.groups[name].degree, self.groups[name].signed
         count = self.batch if items is None else len(items)
         dtype = np.result_type(*(term.source for term in self.terms))
         even, odd = np.zeros((count, n, n), dtype), np.zeros((count if signed else 0, n, n), dtype)
@@ -207,6 +209,14 @@ class Problem:
         return Benefit(even, odd if signed else None)
 
 
+def with_signs(permutation: np.ndarray, odd: np.ndarray | None) -> Hard:
+    """Permutations ``(..., n)`` with the signs that entries of ``odd`` there have, plus where these are zero."""
+    if odd is None:
+        return Hard(permutation)
+    chosen = np.take_along_axis(odd, permutation[..., None], -1)[..., 0]
+    return Hard(permutation, np.where(chosen < 0, -1, 1))
+
+
 def soften(part: Hard, dtype: np.dtype) -> Soft:
     """An assignment as permutation matrices, with and without signs."""
     even = (part.permutation[..., None] == np.arange(part.permutation.shape[-1])).astype(dtype)
@@ -215,7 +225,7 @@ def soften(part: Hard, dtype: np.dtype) -> Soft:
 
 def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
     """The matrices that make every unit the average of all, or zero where signs act."""
-    n = group.size or 0
+    n = group.degree
     even = np.full((batch, n, n), 1.0 / max(n, 1), dtype)
     return Soft(even, np.zeros_like(even) if group.signed else None)
 
@@ -244,13 +254,13 @@ def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int |
     moving = [k for k, name in enumerate(names) if name and k != skip]
     # blocks move before the units in them
     for position in sorted(moving, key=lambda k: names[k].count("/")):
-        name, signed = names[position], axes[position].signed
+        name, axis = names[position], axes[position]
         part = state.get(name)
         if "/" in name and isinstance(part, Hard):
             cells = [names.index(label) for label in over(name)]
-            value = gather_axis(value, part if signed else Hard(part.permutation), position, cells, len(axes))
+            value = gather_axis(value, part if axis.signed else Hard(part.permutation), position, cells, len(axes))
         else:
-            value = _move_axis(value, part, position + 1, signed)
+            value = _move_axis(value, part, axis, position + 1)
     return value
 
 
@@ -271,16 +281,15 @@ def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.nd
     return term.target, move(term.source, term.axes, state, skip=position)
 
 
-def _move_axis(value: np.ndarray, part: Part, axis: int, signed: bool) -> np.ndarray:
+def _move_axis(value: np.ndarray, part: Part, axis: Axis, position: int) -> np.ndarray:
     if part is None:
-        mean = np.zeros_like(value[:1]) if signed else value.mean(axis, keepdims=True)
+        mean = np.zeros_like(value[:1]) if axis.signed else value.mean(position, keepdims=True)
         return np.broadcast_to(mean, value.shape)
     if isinstance(part, Soft):
-        matrix = part.odd if signed and part.odd is not None else part.even
-        front = np.moveaxis(value, axis, 1)
-        moved = np.matmul(matrix, front.reshape(*front.shape[:2], -1)).reshape(front.shape)
-        return np.moveaxis(moved, 1, axis)
-    return each_by_its_own(value, part if signed else Hard(part.permutation), axis)
+        front = np.moveaxis(value, position, 1)
+        moved = np.matmul(part.along(axis), front.reshape(*front.shape[:2], -1)).reshape(front.shape)
+        return np.moveaxis(moved, 1, position)
+    return each_by_its_own(value, part if axis.signed else Hard(part.permutation), position)
 
 
 def _contract(target: np.ndarray, source: np.ndarray, position: int) -> np.ndarray:
@@ -300,16 +309,9 @@ def _alone(term: Term) -> bool:
     return sum(axis.group is not None for axis in term.axes) == 1
 
 
-def choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[str, Hard]:
-    """State ``a`` for the items ``first`` of a batch, and ``b`` for the others."""
-    chosen = {name: part.each(np.copy) for name, part in b.items()}
-    for name, part in chosen.items():
-        part.write(first, a[name].at(first))
-    return chosen
-
-
 def where(first: np.ndarray, a: Solution, b: Solution) -> Solution:
     """Solution ``a`` for the items ``first`` of a batch, and ``b`` for the others."""
-    return Solution(
-        choose(first, a.state, b.state), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
-    )
+    state = {name: part.each(np.copy) for name, part in b.state.items()}
+    for name, part in state.items():
+        part.write(first, a.state[name].at(first))
+    return Solution(state, *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True)))

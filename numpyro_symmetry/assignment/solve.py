@@ -14,7 +14,6 @@ import numpy as np
 
 from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
-from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.nested import families, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
 from numpyro_symmetry.steps import through
@@ -96,7 +95,7 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
 
 
 def _starts(problem: Problem, method: str, rng: np.random.Generator) -> Iterator[Callable[[], dict[str, Hard] | None]]:
-    narrow = max(group.size or 0 for group in problem.groups.values()) <= _NARROW
+    narrow = max(group.degree for group in problem.groups.values()) <= _NARROW
     if method != "frank_wolfe":
         yield lambda: None
     if method != "descent":
@@ -121,7 +120,7 @@ def _reweighted(problem: Problem, rng: np.random.Generator) -> Problem:
 def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
     """Groups to enumerate and the one left to assign, if the first have few elements together; else ``None``."""
     assignable = [name for name in problem.groups if not problem.pairs_with_itself(name)]
-    last = max(assignable, key=lambda name: problem.groups[name].size or 0, default=None)
+    last = max(assignable, key=lambda name: problem.groups[name].degree, default=None)
     rest = [name for name in problem.groups if name != last]
     log_order = math.fsum(problem.groups[name].log_order() for name in rest)
     return (rest, last) if log_order <= math.log(_MAX_ENUMERATED) + 1e-9 else None
@@ -129,8 +128,7 @@ def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
 
 def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:
     if not names and last is not None:
-        benefit = problem.benefit(last, {})
-        return {last: benefit.best(assign(benefit.unsigned()))}
+        return {last: problem.benefit(last, {}).best()}
     best, still, best_score = problem.identity(), problem.identity(), np.full(problem.batch, -np.inf)
     fixed = np.zeros(problem.batch, int)
     every = [problem.groups[name].elements() for name in names]
@@ -138,8 +136,7 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
         here = zip(names, every, choice, strict=True)
         state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
         if last is not None:
-            benefit = problem.benefit(last, state)
-            state[last] = benefit.best(assign(benefit.unsigned()))
+            state[last] = problem.benefit(last, state).best()
         score, stay = problem.score(state), _num_kept(state, still)
         # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
         gain, rounding = score - best_score, 1e-12 * problem.scale

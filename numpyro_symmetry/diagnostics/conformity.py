@@ -261,7 +261,7 @@ def _step_down(
 
 def _unknown(sides: Sides) -> tuple[list[SlotResult], Arrays]:
     """Results of `_step_down` where nothing was compared: NaN."""
-    slots = [(name, slot) for name, group in sides.tested.groups.items() for slot in range(group.size or 0)]
+    slots = [(name, slot) for name, group in sides.tested.groups.items() for slot in range(group.degree)]
     entries = {name: np.full((2, *sides.own[name].shape[1:]), np.nan) for name in sides.tested.axes}
     return [SlotResult(slot, np.nan, np.nan, np.nan) for slot in slots], entries
 

@@ -156,7 +156,7 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
 
 def at_random(group: Group) -> float:
     """Expected number of transpositions between two random labellings; of units in blocks, in all blocks together."""
-    return math.prod(group.cells) * transpositions_at_random(group.size or 0)[0]
+    return math.prod(group.cells) * transpositions_at_random(group.degree)[0]
 
 
 def transpositions(out: Rebased) -> dict[str, np.ndarray]:

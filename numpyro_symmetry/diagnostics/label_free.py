@@ -18,8 +18,7 @@ from scipy import stats
 from numpyro_symmetry.assignment.family import State
 from numpyro_symmetry.assignment.problem import axes_of, exchanged, move
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.symmetry import Hard, Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Hard, Symmetry
 
 Arrays = dict[str, np.ndarray]
 
@@ -68,7 +67,7 @@ def units_of(symmetry: Symmetry, values: Mapping[str, np.ndarray], group: str) -
             rest = [axis for k, axis in enumerate(axes) if k not in at]
             odd = axes[at[0]].signed != axes[at[1]].signed
             _add(by_sign, np.diagonal(x, axis1=at[0] + 1, axis2=at[1] + 1), (*rest, Axis(group, odd, None)), len(rest))
-    draws, size = len(next(iter(values.values()))), symmetry.groups[group].size or 0
+    draws, size = len(next(iter(values.values()))), symmetry.groups[group].degree
     empty = np.zeros((draws, size, 0))
     return Units(*(np.concatenate([empty, *by_sign[is_odd]], 2) for is_odd in (True, False)))
 

@@ -78,7 +78,7 @@ def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
     while inner := [name for name in symmetry.groups if _is_innermost(name, symmetry)]:
         view = PlainView.of(symmetry.restrict(inner), pooled, with_single=True)
         pooled = view.close(canonical(view.symmetry, view.open(pooled)))
-        symmetry = symmetry.restrict([name for name in symmetry.groups if name not in inner])
+        symmetry = symmetry.restrict(symmetry.groups.keys() - inner)
     view = PlainView.of(symmetry, pooled, with_single=True)
     raw = canonical(view.symmetry, view.open(pooled))
     if all((x == x[:1]).all() for x in raw.values()):
@@ -133,7 +133,7 @@ def _named(draws: Pooled) -> Pooled:
     for name, group in draws.symmetry.groups.items():
         units = units_of(draws.symmetry, draws.raw, name)
         count = len(units.even)
-        odd = units.odd[:, :, 0].mean(0) if units.odd.shape[2] else np.ones(group.size or 0)
+        odd = units.odd[:, :, 0].mean(0) if units.odd.shape[2] else np.ones(group.degree)
         order = (units.even[:, :, 0].mean(0) if units.even.shape[2] else np.abs(odd)).argsort(kind="stable")
         sign = np.tile(np.where(odd < 0, -1, 1)[order], (count, 1)) if group.signed else None
         state[name] = Hard(np.tile(order.astype(np.int32), (count, 1)), sign)

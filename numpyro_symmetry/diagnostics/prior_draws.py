@@ -136,7 +136,7 @@ class Sides(NamedTuple):
         state: State = {}
         for name, group in self.out.view.symmetry.groups.items():
             own = [slot for owner, slot in slots if owner == name]
-            order = np.tile(np.arange(group.size or 0, dtype=np.int32), (len(next(iter(self.own.values()))), 1))
+            order = np.tile(np.arange(group.degree, dtype=np.int32), (len(next(iter(self.own.values()))), 1))
             sign = np.ones_like(order) if group.signed else None
             if sign is not None:
                 sign[:, own] = rng.choice([-1, 1], sign[:, own].shape)

@@ -218,7 +218,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     axes = as_axes(ax, figsize=(7, 3))
     group = one_part(group, out.view.owners, f"group={group!r}")
     one, steps = out.view.symmetry.groups[group], transpositions(out)[group]
-    n = math.prod(one.cells) * (one.size or 0)
+    n = math.prod(one.cells) * one.degree
     for k, chain in enumerate(steps.reshape(-1, steps.shape[-1])):
         axes.plot(np.arange(1, len(chain) + 1), chain, lw=0.7, label=f"chain {k}")
     axes.axhline(at_random(one), color="grey", ls=":", label="random labels")

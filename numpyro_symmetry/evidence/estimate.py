@@ -28,18 +28,17 @@ from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
 from numpyro_symmetry.models.arguments import as_model_or_function
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
     as_model_arguments,
-    is_option,
+    as_option,
     key_or_fixed,
     refuse_masked_arguments,
     refuse_tracers,
 )
 from numpyro_symmetry.symmetry.errors import renamed
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.nouns import nouns
 
 METHODS = ("bridge", "importance", "laplace")
@@ -174,8 +173,7 @@ def log_evidence(
     >>> found.lower < -3.0 < found.upper
     True
     """
-    if not is_option(method, ("auto", *METHODS)):
-        raise ValueError(f"method must be 'auto' or one of {METHODS}; got {method!r}.")
+    as_option(method, "method", ("auto", *METHODS))
     if num_draws is not None:
         num_draws = as_count(num_draws, "num_draws", minimum=2)
     num_permutations = as_count(num_permutations, "num_permutations", meaning="it counts the identity")

@@ -5,7 +5,6 @@ Knows containers, rebasing and symmetrized guides; not what the density is for.
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Mapping
@@ -37,6 +36,7 @@ from numpyro_symmetry.models import (
     latent_of,
     observed_of,
     refuse_absent_state,
+    refuse_misfit,
     refuse_no_sites,
     refuse_without_prior,
     refuse_wrong_parameters,
@@ -45,9 +45,8 @@ from numpyro_symmetry.models import (
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.unconstrained import bijection_to, unconstrain
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
 from numpyro_symmetry.traces.coordinates import is_positive
 
@@ -228,18 +227,10 @@ _A_MODEL = (
 
 def _refuse_no_model(model: Model) -> None:
     """Refuse a function that cannot be called with these arguments: a log density of given values, say."""
-    function, args, kwargs = model
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # callables in C have none
-        return
-    try:
-        signature.bind(*args, **kwargs)
+        refuse_misfit(*model)
     except TypeError as error:
-        raise TypeError(
-            f"The model {getattr(function, '__name__', type(function).__name__)}{signature} cannot be called with "
-            f"{len(args)} model_args and model_kwargs {sorted(kwargs)}: {error}. {_A_MODEL}."
-        ) from None
+        raise TypeError(f"{error} {_A_MODEL}.") from None
 
 
 def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:

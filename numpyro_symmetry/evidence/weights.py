@@ -60,7 +60,7 @@ def averaged_over(guide: AutoSymmetrized) -> tuple[Symmetry, Symmetry]:
     layout, whole = guide.layout, guide.symmetry
     assert layout is not None
     assert whole is not None
-    apart = whole.restrict([name for name in whole.groups if name not in layout.symmetry.groups])
+    apart = whole.restrict(whole.groups.keys() - layout.symmetry.groups)
     if apart.log_order() <= _MAX_APART:
         return whole, apart
     return layout.symmetry, apart.restrict([])

@@ -19,7 +19,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
@@ -39,11 +38,11 @@ from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, 
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
-from numpyro_symmetry.models.fitted import not_set_up, parameters_of
+from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape, is_traced
 
 # a training loop that is not compiled may pass another number at each step: so many are looked at
 _MOST_PROVED = 8
@@ -287,24 +286,23 @@ class AutoConditional(AutoGuide):
 
     def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The data of this call, if it starts a training: `SVI.init` runs a guide outside jit, for its density."""
-        is_start = not isinstance(jnp.zeros(()), Tracer) and numpyro.get_mask() is not False
+        is_start = not is_traced(jnp.zeros(())) and numpyro.get_mask() is not False
         if is_start and isinstance(self.source, FromObservations):
             data = known.seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
-            self._prove_again(args, kwargs)
+            self._prove_again(self.source, args, kwargs)
 
-    def _prove_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _prove_again(self, source: FromObservations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at the sites once more with arguments unlike those of set-up: a model may branch on them."""
-        assert isinstance(self.source, FromObservations)
         here = known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)
         if len(self._proved) <= _MOST_PROVED and all(known.others_in(here, other) for other in self._proved):
             try:
-                found = choose(self.model, self._request._replace(sites=self.source.sites), args, kwargs).source
+                found = choose(self.model, self._request._replace(sites=source.sites), args, kwargs).source
             except SymmetryError as error:
                 raise SymmetryError(f"{error} Make a guide anew for these arguments of the model.") from error
             self._proved.append(here)
             # outputs that share a linear map here may share none there
-            self.source = self.source._replace(num_outputs=min(self.source.num_outputs, found.num_outputs))
+            self.source = source._replace(num_outputs=min(source.num_outputs, found.num_outputs))
 
     def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
         if isinstance(self.source, FromObservations):
@@ -337,11 +335,10 @@ class AutoConditional(AutoGuide):
 
     def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # under jit every array that is made is traced, those of data that the model itself holds too
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs, jnp.zeros(())))):
-            raise SymmetryError(
-                "AutoConditional was set up under jit or vmap, where its checks cannot run. Call "
-                "guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
-            )
+        remedy = (
+            "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
+        )
+        refuse_set_up_under_jit("AutoConditional", remedy, args, kwargs, jnp.zeros(()))
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):
             say("looking which sites the data are affine in")
@@ -371,14 +368,12 @@ def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
     rest.model = Without(guide.model, sites)
     if rest.init_loc_fn is init_to_uniform:
         # different starts for all entries, as the units that they tell apart must differ
-        rest.init_loc_fn = _standard_normal
+        rest.init_loc_fn = partial(_standard_normal)  # NumPyro calls what is no partial once without a site
     return rest
 
 
-def _standard_normal(site: Any = None) -> Any:
+def _standard_normal(site: Any) -> Any:
     """Start at a standard normal draw of the unconstrained value."""
-    if site is None:
-        return partial(_standard_normal)
     if not is_latent(site) or site["fn"].support.is_discrete:
         return init_to_uniform(site)
     transform = dist.transforms.biject_to(site["fn"].support)

@@ -18,7 +18,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
@@ -30,13 +29,12 @@ from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.fitted import not_set_up, parameters_of
+from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_levels, as_shape
-from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
-from numpyro_symmetry.symmetry.given import as_symmetry
+from numpyro_symmetry.symmetry.axes import names_in, padded
 
 # most numbers of a unit with a full covariance, d of which take d²/2 parameters and d³ operations a step; and the rank
 # that is added to the diagonal for larger units
@@ -129,6 +127,8 @@ class AutoUnitNormal(AutoGuide):
     {'w2_auto_coefficients': (1, 3, 4), 'w2_auto_loc': (4,), 'w2_auto_scale': (4,)}
     """
 
+    prototype_trace: Any
+
     def __init__(
         self,
         model: Callable,
@@ -166,10 +166,8 @@ class AutoUnitNormal(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw the sites of units one after the other, then the others."""
-        if self._others is None:
+        if not self.places:
             self._set_up(args, kwargs)
-        assert self._others is not None
-        assert self.prototype_trace is not None
         drawn: dict[str, Array] = {}
         before: dict[str, Any] = {}
         for site, place in self.places.items():
@@ -302,7 +300,6 @@ class AutoUnitNormal(AutoGuide):
         return {site: params[f"{site}_{self.prefix}_{kind}"] for site in self._init_locs}
 
     def _transform(self, site: str) -> Any:
-        assert self.prototype_trace is not None
         return biject_to(self.prototype_trace[site]["fn"].support)
 
     def _constrained(self, unconstrained: dict[str, Array]) -> dict[str, Array]:
@@ -319,8 +316,7 @@ class AutoUnitNormal(AutoGuide):
         )
         with blaming_sites([others], self.model, args, kwargs):
             others._setup_prototype(*args, **kwargs)
-        trace = others.prototype_trace
-        assert trace is not None
+        trace: Any = others.prototype_trace
         latent = latent_of(trace)
         self.places = places_of(symmetry, trace)
         if not self.places:
@@ -348,12 +344,14 @@ class AutoUnitNormal(AutoGuide):
         if self.symmetry is not None:
             trace = trace_model(self._whole, args, kwargs, jax.random.key(0))
             return self.symmetry.bind({name: site["value"] for name, site in latent_of(trace).items()})
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-            raise SymmetryError(
-                "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Run "
-                "handlers.seed(guide, 0)(*model_args) once outside, let SVI.init run outside jit, or pass "
-                "AutoUnitNormal(model, symmetry)."
-            )
+        refuse_set_up_under_jit(
+            "AutoUnitNormal",
+            "Run handlers.seed(guide, 0)(*model_args) once outside, let SVI.init run outside jit, or pass "
+            "AutoUnitNormal(model, symmetry).",
+            args,
+            kwargs,
+            cannot="no symmetry can be found",
+        )
         found = find_symmetry(self._whole, args, kwargs, progress_bar=self._progress_bar)
         if not found.groups:
             raise SymmetryError(

@@ -32,6 +32,7 @@ from numpyro_symmetry.models import (
     latent_of,
     left_out,
     observed_of,
+    weight_of,
     without_wrappers,
 )
 from numpyro_symmetry.symmetry import SymmetryError
@@ -206,16 +207,9 @@ class OwnWeights(Messenger):
 
 def least_weight(trace: Mapping[str, Any], sites: list[str]) -> Any:
     """The least weight of some sites: the weight of the information of elements that these sites tell apart."""
-    scales = [trace[name]["scale"] for name in sites]
-    if all(scale is None for scale in scales):
+    if all(trace[name]["scale"] is None for name in sites):
         return 1.0  # a number, for which nothing is compiled
-    return jnp.stack([jnp.min(jnp.asarray(1.0 if scale is None else scale)) for scale in scales]).min()
-
-
-def most_weight(trace: Mapping[str, Any], sites: list[str]) -> float:
-    """The greatest weight of some sites; zero of none."""
-    scales = (trace[name]["scale"] for name in sites)
-    return max((float(jnp.max(jnp.asarray(1.0 if scale is None else scale))) for scale in scales), default=0.0)
+    return jnp.stack([jnp.min(jnp.asarray(weight_of(trace[name]))) for name in sites]).min()
 
 
 def _of_plates(trace: Trace, name: str) -> float:
@@ -246,7 +240,7 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
         total -= jnp.sum(scale_and_mask(divergence, ours))
         if theirs is not ours:
             # E[t log p - s log q] = -s KL(q, p) + (t - s) E[log p]
-            more = (1.0 if theirs is None else theirs) - (1.0 if ours is None else ours)
+            more = weight_of(model_trace[name]) - weight_of(site)
             total += jnp.sum(more * log_prob_of(model_trace[name]))
         done.add(name)
     for sign, trace in ((1.0, model_trace), (-1.0, guide_trace)):

@@ -18,13 +18,13 @@ from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.density import dependencies, latent_values
-from numpyro_symmetry.guides.elbo import Target, least_weight, most_weight, weighed, weights_of
+from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.models import Trace, is_latent, is_masked, trace_model
+from numpyro_symmetry.models import Trace, is_latent, is_masked, trace_model, weight_of
+from numpyro_symmetry.symmetry import warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
-from numpyro_symmetry.symmetry.errors import warn
 
 # draws whose tables are in memory together, at most
 _MOST_TOGETHER = 16
@@ -146,7 +146,7 @@ def _target(
     least = float(least_weight(weights, moved))
     # what rows that are not shown would tell of labels is not known: at most all of it
     telling = [site for site, on in depends.items() if ({site} | on) & set(moved) and site not in layout.following]
-    is_told_in_part = most_weight(weights, telling) > least
+    is_told_in_part = any(jnp.any(jnp.asarray(weight_of(weights[site])) > least) for site in telling)
 
     def information(key: Array, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Array:
         if not layout.symmetry.groups:

@@ -63,9 +63,8 @@ class GaussianGiven(dist.Distribution):
         """Mean, of the site's shape."""
         return self._value(self.loc)
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws ``(*sample_shape, *event)``."""
-        assert key is not None
         if not sample_shape:
             return self._value(self.loc + self.precision.sample(key, self.loc.shape))
         draws = jax.lax.map(self.sample, jax.random.split(key, math.prod(sample_shape)))

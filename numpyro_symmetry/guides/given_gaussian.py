@@ -119,15 +119,12 @@ class GivenGaussian(AutoGuide):
 
     def _held(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = MappingProxyType({})) -> AutoGuide:
         """The guide that draws; set up at the first call."""
-        if self.base is None:
-            self._set_up(args, dict(kwargs))
-        assert self.base is not None
-        return self.base
+        return self.base or self._set_up(args, dict(kwargs))
 
     def _with(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {**params, **{name: jnp.asarray(value) for name, value in self._numbers.items()}}
 
-    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AutoGuide:
         key, trace = jax.random.key(0), trace_model(self.model, args, kwargs, jax.random.key(0))
         latent = latent_of(trace)
         loc = {site: np.asarray(value, float) for site, value in self.gaussian.loc.items()}
@@ -147,6 +144,7 @@ class GivenGaussian(AutoGuide):
         with handlers.block(), handlers.seed(rng_seed=key):
             base(*args, **kwargs)
         self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers_of(gaussian, base, loc)
+        return base
 
     def _cut(self, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Symmetry | None]:
         """The Gaussian cut into as many independent parts as it has, and the symmetry whose units its blocks are."""

@@ -14,16 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.inputs import named_arguments
 from numpyro_symmetry.guides.origin import fingerprint
 from numpyro_symmetry.models import Model, refuse_misfit
 from numpyro_symmetry.models.data import is_array
-from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import is_floating, is_number
-from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry import SymmetryError, warn
+from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_traced
 
 # by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
 Known = dict[str, Any]
@@ -148,7 +146,7 @@ def refuse_other_data(what: str, here: dict[str, Seen], trained_on: Sequence[dic
 
 
 def _fingerprint(leaf: Any) -> int | None:
-    is_known = not isinstance(leaf, Tracer) and not isinstance(jnp.zeros(()), Tracer)
+    is_known = not is_traced(leaf, jnp.zeros(()))
     return int(fingerprint(leaf)) if is_known and (isinstance(leaf, Array) or is_number(leaf.dtype)) else None
 
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry
@@ -17,8 +15,8 @@ from numpyro_symmetry.guides.known import Known, known_arguments, others_in
 from numpyro_symmetry.guides.requirements import refuse_another_structure
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry import SymmetryError, warn
+from numpyro_symmetry.symmetry.arguments import is_traced
 
 # a training loop that is not compiled may pass another number each time: after a few, only bounds ask for a proof
 _MOST_IN_TRAINING, _MOST_KEPT = 8, 100
@@ -37,7 +35,7 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
     UnsupportedGuideError
         If the guide's sites depend on one another otherwise with these.
     """
-    traced = any(isinstance(leaf, Tracer) for leaf in (jnp.zeros(()), *jax.tree.leaves((args, kwargs))))
+    traced = is_traced(args, kwargs, jnp.zeros(()))
     if not guide.layout.symmetry.groups or traced or (not numbers_too and len(guide._proved) > _MOST_IN_TRAINING):
         return
     given, is_by_hand = guide._options.symmetry is not None, not hasattr(guide.base, "prototype_trace")

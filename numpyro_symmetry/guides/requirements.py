@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
@@ -130,15 +129,6 @@ def _unblocked(model: Any) -> Any:
     bare = copy.copy(model)
     bare.fn = without
     return bare
-
-
-def refuse_tracers(tree: Any) -> None:
-    """Refuse to set up while something is being traced: checks need numbers."""
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
-        raise SymmetryError(
-            "AutoSymmetrized was set up under jit or vmap, where its checks cannot run. "
-            "Call guide.setup(rng_key, *model_args) once before, or let SVI.init run outside jit."
-        )
 
 
 def refuse_handlers_around(guide: object, trace: Trace) -> None:

@@ -31,10 +31,10 @@ from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of
 from numpyro_symmetry.models import Model, Trace, discrete_of, is_fitted, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.enumeration import scanned_sites
+from numpyro_symmetry.models.fitted import refuse_set_up_under_jit
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.axes import sites_of_groups
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
 # draws by which every number of features is judged: their noise is common to all
@@ -93,7 +93,8 @@ def set_up(
         As for `AutoSymmetrized`.
     """
     drawn = latent_values(trace)
-    requirements.refuse_tracers((args, kwargs, drawn))
+    remedy = "Call guide.setup(rng_key, *model_args) once before, or let SVI.init run outside jit."
+    refuse_set_up_under_jit("AutoSymmetrized", remedy, args, kwargs, drawn)
     args, kwargs = gathered((args, kwargs))
     model_trace = trace_model(model, args, kwargs, jax.random.key(0))
     name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"

@@ -18,11 +18,10 @@ from numpyro_symmetry.guides.affine import Trace, eligible
 from numpyro_symmetry.guides.inputs import is_batch
 from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
-from numpyro_symmetry.models import drawn_shape, observed_of
+from numpyro_symmetry.models import drawn_shape, observed_of, weight_of
 from numpyro_symmetry.models.reach import dependencies
-from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
-from numpyro_symmetry.symmetry.errors import warn
 
 
 def refuse_base_guides(guide: Any) -> None:
@@ -179,7 +178,7 @@ def refuse_subsampled(trace: Trace) -> None:
 def warn_of_weighed_rows(trace: Trace) -> None:
     """Warn of data that one number above one weighs, as a batch without a plate is weighed."""
     for name, site in observed_of(trace).items():
-        weight = 1.0 if site["scale"] is None else site["scale"]
+        weight = weight_of(site)
         if np.ndim(weight) == 0 and weight > 1.0:
             warn(
                 f"handlers.scale weighs observed site {name!r} by {float(weight):g}. If its rows stand for others that "

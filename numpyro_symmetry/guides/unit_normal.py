@@ -186,9 +186,8 @@ class UnitNormal(dist.Distribution):
         """Mean given the sites before, of the site's shape."""
         return self._site(self.given.mean(self._scale()))
 
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws ``(*sample_shape, *event)``."""
-        assert key is not None
         return self._site(self.given.sample(key, sample_shape, self._scale()))
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:

@@ -45,7 +45,7 @@ def aligned(items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Ali
         found = match(items[0], items[1], symmetry, method=method, progress_bar=False)
         return Aligned([still[0], found.element], 1, bool(found.converged), 0.0)
     # a placement from scratch is dear where layers are wide, and is left to the last search, when labels have settled
-    quick = method if max(group.size or 0 for group in symmetry.groups.values()) <= _NARROW else "descent"
+    quick = method if max(group.degree for group in symmetry.groups.values()) <= _NARROW else "descent"
     every = jax.tree.map(lambda *xs: np.stack(xs), *items)
     starts = [Aligned(still, 0, True, _spread(items))]
     for k in range(min(len(items), _MOST_STARTS)):

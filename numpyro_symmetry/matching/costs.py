@@ -26,8 +26,7 @@ from numpyro_symmetry.assignment.family import (
     squares,
 )
 from numpyro_symmetry.assignment.problem import axes_of, without_signs
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Symmetry, SymmetryError
 
 # a draw's tables are computed in double precision if that takes at most this many multiplications
 _IN_DOUBLE = 50_000
@@ -52,7 +51,7 @@ class SquaredDistance:
         moments = {"first": source.loc} | ({"scale": source.scale} if self.of_scales and source.scale else {})
         shapes, axes = _opened(source, symmetry, moments)
         numbers = sum(math.prod(source.loc[site].shape[1:]) for site in symmetry.axes)
-        small = numbers * max((group.size or 0 for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
+        small = numbers * max((group.degree for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
 
         def statistics(items: Items) -> Statistics:
             found = {(s, m): moments[m][s][items].reshape(-1, *shape) for (s, m), shape in shapes.items()}

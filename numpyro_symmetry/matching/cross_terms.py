@@ -23,11 +23,9 @@ from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.drawn import MOST_IN_CYCLES, Table, drawn_by_any, either, prices_of
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised, rest_of
-from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry
-from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, as_html, warn
 from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.symmetry.plain import moving_blocks
-from numpyro_symmetry.symmetry.shown import as_html
 
 # the most labellings to enumerate, how many to draw where there are more, and the most numbers to compute with
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7
@@ -96,7 +94,7 @@ def _drawn_in_parts(
     Every element of the symmetry is an element of the enumerated groups followed by an element of the drawn groups.
     """
     drawn = PlainView.of(symmetry, members[0].loc).whole
-    apart = symmetry.restrict([name for name in symmetry.groups if name not in drawn.groups])
+    apart = symmetry.restrict(symmetry.groups.keys() - drawn.groups)
     if (len(members) - 1) * apart.log_order() > math.log(_MOST_PARTS) + 1e-9:
         warn(
             f"Groups {list(moving_blocks(symmetry))} move blocks in which others move, and there are too many labels "
@@ -165,13 +163,13 @@ class _Draws:
         the work.
         """
         near, tables = self._near() if self.has_home else 0.0, self.tables
-        pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
+        pairs = sum(group.degree**2 for group in tables.groups.values())
         work = pairs * self.count * max(tables.all.first.size, 1) * num_parts
         # joint moves of several members are drawn more rarely
         most_draws = _NUM_DRAWS if self.count == 2 else 5 * _NUM_DRAWS
         num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, most_draws))
         # each draw has a table and a precision in memory
-        size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
+        size = max(tables.all.precision.size, *(group.degree**2 for group in tables.groups.values()))
         chunks = [self._log_weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
         log_weights = np.concatenate(chunks)
         # relative to the heaviest: all labellings that a draw stands for may outweigh the kept one by hundreds of nats

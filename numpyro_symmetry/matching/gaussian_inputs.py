@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, permutations
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
-from numpyro_symmetry.symmetry.elements import broadcast
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.elements import batch_of, broadcast
 
 
 def unchecked(cls: Any, **fields: Any) -> Any:
@@ -101,8 +101,7 @@ def refuse_no_symmetry(symmetry: Any) -> None:
 
 def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """``order, sign``, ``(*batch, D)`` each: an element, or each of a batch, takes ravelled x to x[order] * sign."""
-    shapes = ((np.shape(Hard.of(part).permutation), 1 + len(over(name))) for name, part in element.items())
-    batch = next((shape[: len(shape) - own] for shape, own in shapes), ())
+    batch = next(itertools.starmap(batch_of, element.items()), ())
     index = unravel(np.arange(sum(np.size(x) for x in loc.values())), loc)
     ones = {site: np.ones(np.shape(x)) for site, x in loc.items()}
 

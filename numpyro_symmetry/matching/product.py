@@ -134,7 +134,7 @@ class Tables:
         tables, or one that all share.
         """
         group, own = self.groups[name], self.own[k]
-        size = group.size or 0
+        size = group.degree
         found = [np.zeros((size, size)) for _ in range(2 if group.signed else 1)]
         others, mine = self._pieces(total.plus(own, -1.0)), self._pieces(own)
         for piece, axes in self.opened.items():

@@ -25,6 +25,7 @@ from numpyro_symmetry.models.sites import (
     plate_dims,
     real_event,
     settings_of,
+    weight_of,
     without_wrappers,
 )
 from numpyro_symmetry.models.trace import outline, trace_model
@@ -63,5 +64,6 @@ __all__ = [
     "settings_of",
     "trace_model",
     "unread_entries",
+    "weight_of",
     "without_wrappers",
 ]

@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.core import Tracer
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import IndependentTransform
 
+from numpyro_symmetry.symmetry.arguments import is_traced
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of
 
 Trace = Mapping[str, Any]
@@ -52,6 +52,11 @@ def observed_of(trace: Trace) -> dict[str, Any]:
 def discrete_of(trace: Trace) -> list[str]:
     """Discrete latent sites of a trace."""
     return [name for name, site in latent_of(trace).items() if site["fn"].support.is_discrete]
+
+
+def weight_of(site: Mapping[str, Any]) -> Any:
+    """The weight of a site's log density; one where no plate and no handler gives it any."""
+    return 1.0 if site["scale"] is None else site["scale"]
 
 
 def is_fitted(site: Any) -> bool:
@@ -152,7 +157,7 @@ def is_same(one: Any, other: Any) -> bool:
     if one == other:
         return True
     (first, kind), (second, other_kind) = jax.tree.flatten(one), jax.tree.flatten(other)
-    if kind != other_kind or any(isinstance(leaf, Tracer) for leaf in (*first, *second)):
+    if kind != other_kind or is_traced(first, second):
         return False
     return all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
 

@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 
-def as_key(rng_key: Any, name: str = "rng_key") -> Array:
+def as_key(rng_key: Any) -> Array:
     """A single JAX random key, of the new kind or of the old.
 
     Raises
@@ -32,7 +32,7 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     TypeError
         If it is no key: an integer, say.
     """
-    remedy = f"{name} must be one JAX random key, such as jax.random.key(0)"
+    remedy = "rng_key must be one JAX random key, such as jax.random.key(0)"
     dtype = getattr(rng_key, "dtype", None)
     if dtype is None or isinstance(rng_key, np.generic):
         raise TypeError(f"{remedy}; got {in_short(rng_key)}.")
@@ -234,7 +234,7 @@ def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> 
     """
     if isinstance(value, jax.Array | np.ndarray):
         return value
-    if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+    if isinstance(value, list | tuple) and is_traced(value):
         return jnp.asarray(value)
     try:
         return np.asarray(value)
@@ -348,6 +348,11 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of
             )
 
 
+def is_traced(*trees: Any) -> bool:
+    """Whether any leaf of these is being traced, and holds no numbers yet."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
 def refuse_tracers(what: str, *trees: Any) -> None:
     """Refuse to go on where something is being traced and numbers are needed.
 
@@ -356,7 +361,7 @@ def refuse_tracers(what: str, *trees: Any) -> None:
     TypeError
         Naming what cannot run under `jit`.
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees)):
+    if is_traced(*trees):
         raise TypeError(
             f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
         )

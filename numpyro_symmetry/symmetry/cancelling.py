@@ -24,7 +24,7 @@ def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEnt
     """
     signed = {name: group for name, group in groups.items() if group.signed}
     outer = {label for group in signed.values() for label in group.over}
-    shape = {name: (*one.cells, one.size or 1 if name in outer else 1) for name, one in signed.items()}
+    shape = {name: (*one.cells, one.degree if name in outer else 1) for name, one in signed.items()}
     every = ((name, index) for name, sizes in shape.items() for index in np.ndindex(sizes))
     unknown = {one: 1 << k for k, one in enumerate(every)}
     equations = set[int]()

@@ -67,10 +67,15 @@ class Group(NamedTuple):
         """Whether the identity is its only element."""
         return not self.signed and all(self.permutations.log_order(n) == 0.0 for n in self.orbit_sizes)
 
+    @property
+    def degree(self) -> int:
+        """Number of indices of a bound group, which it permutes."""
+        assert self.size is not None
+        return self.size
+
     def members(self) -> list[np.ndarray]:
         """Indices of each orbit: what is interchangeable."""
-        assert self.size is not None
-        labels = np.zeros(self.size, int) if self.orbits is None else np.asarray(self.orbits)
+        labels = np.zeros(self.degree, int) if self.orbits is None else np.asarray(self.orbits)
         return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
     @property
@@ -80,25 +85,22 @@ class Group(NamedTuple):
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, nats."""
-        assert self.size is not None
         permutations = math.fsum(map(self.permutations.log_order, self.orbit_sizes))
-        return math.prod(self.cells) * (permutations + self.signed * self.size * math.log(2.0))
+        return math.prod(self.cells) * (permutations + self.signed * self.degree * math.log(2.0))
 
     def identity(self, batch: tuple[int, ...] = ()) -> Hard:
         """The identity, for each of a batch: ``(*batch, *cells, n)``."""
-        assert self.size is not None
-        index = np.broadcast_to(np.arange(self.size), (*batch, *self.cells, self.size)).copy()
+        index = np.broadcast_to(np.arange(self.degree), (*batch, *self.cells, self.degree)).copy()
         return Hard(index, np.ones_like(index) if self.signed else None)
 
     def elements(self) -> Hard:
         """Every element as one batch, the identity first."""
-        assert self.size is not None
-        permutations = np.arange(self.size)[None]
+        permutations = np.arange(self.degree)[None]
         for orbit in self.members():
             orders = orbit[self.permutations.elements(len(orbit))]
             earlier, permutations = len(permutations), np.repeat(permutations, len(orders), 0)
             permutations[:, orbit] = np.tile(orders, (earlier, 1))
-        flips = np.array(list(itertools.product((1, -1), repeat=self.size * self.signed)))
+        flips = np.array(list(itertools.product((1, -1), repeat=self.degree * self.signed)))
         every = Hard(
             np.repeat(permutations, len(flips), 0), np.tile(flips, (len(permutations), 1)) if self.signed else None
         )
@@ -117,7 +119,7 @@ class Group(NamedTuple):
     def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Part:
         """Uniformly random elements, as arrays of JAX."""
         key_permutation, key_sign = jax.random.split(rng_key)
-        permutation = jnp.broadcast_to(jnp.arange(self.size), (*shape, *self.cells, self.size or 0))
+        permutation = jnp.broadcast_to(jnp.arange(self.degree), (*shape, *self.cells, self.degree))
         members = [orbit for orbit in self.members() if len(orbit) > 1]
         keys = [key_permutation] if self.orbits is None else jax.random.split(key_permutation, max(len(members), 1))
         for key, orbit in zip(keys, members, strict=False):

@@ -7,6 +7,7 @@ Knows symmetries and arrays; no densities.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import numpy as np
 from numpyro_symmetry.symmetry.arguments import is_option
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, names_in, num_axes
 from numpyro_symmetry.symmetry.components import connected
+from numpyro_symmetry.symmetry.elements import batch_of
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
@@ -92,12 +94,11 @@ def warn_of_torn(view: PlainView, done: str, advice: str) -> None:
 
 def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
     """The symmetry without the outer, or without the inner, of some groups: whichever leaves more elements."""
-    groups = symmetry.groups
     outer = {label for name in names for label in over(name) if label in names}
     inner = {name for name in names if any(label in names for label in over(name))}
     if not outer:
         return symmetry
-    choices = [symmetry.restrict([n for n in groups if n not in gone]) for gone in (outer, inner)]
+    choices = [symmetry.restrict(symmetry.groups.keys() - gone) for gone in (outer, inner)]
     return max(choices, key=Symmetry.log_order)
 
 
@@ -220,8 +221,7 @@ class PlainView:
         xp = np if leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
         groups = (symmetry or self.whole).groups
-        cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
-        batch = next((part.permutation.shape[: -1 - cells[name]] for name, part in given.items()), batch)
+        batch = next(itertools.starmap(batch_of, given.items()), batch)
         parts = {name: group.identity(batch).each(xp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
             if groups[group].orbits is None and not cell:
@@ -256,7 +256,7 @@ class PlainView:
             for label, n in zip(group.over, group.cells, strict=True):
                 choices = [above | {label: cut} for above in choices for cut in self._cuts(label, n, above, apart=True)]
             for above in choices:
-                for plain, members in self._cuts(name, group.size or 0, above):
+                for plain, members in self._cuts(name, group.degree, above):
                     if plain is not None:
                         found[plain] = name, tuple(cut[1] for cut in above.values()), members.astype(_INDEX)
         return found

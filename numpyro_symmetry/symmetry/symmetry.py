@@ -15,11 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.core import Tracer
 
 from numpyro_symmetry.symmetry import builders, checks
 from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, is_traced, refuse_masked
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
@@ -346,7 +345,7 @@ class Symmetry:
         symmetry = self.bind(given)
         refuse_masked({site: given[site] for site in self.axes}, self.nouns.array.capitalize())
         checks.check_of_groups(symmetry.groups, g)
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
+        traced = is_traced(g)
         moved, arrays = dict(given), {site: as_array(given[site], self.nouns.named(site)) for site in symmetry.axes}
         for site, entries in symmetry.axes.items():
             checks.check_batch(self.nouns.named(site), arrays[site].shape, entries, g)

@@ -52,4 +52,4 @@ def _numbers_in_a_slot(draws: Arrays, plain: Symmetry) -> int:
 
 def chosen_starts(bound: Symmetry) -> int:
     """How many draws to start from."""
-    return _MANY_STARTS if sum(group.size or 0 for group in bound.groups.values()) <= _SMALL else 1
+    return _MANY_STARTS if sum(group.degree for group in bound.groups.values()) <= _SMALL else 1

@@ -33,9 +33,9 @@ from numpyro_symmetry.assignment.family import (
     squares,
 )
 from numpyro_symmetry.assignment.problem import without_signs
-from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
-from numpyro_symmetry.symmetry.axes import FREE, Axis
+from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces.coordinates import coordinates
 
@@ -215,7 +215,7 @@ class StephensCost:
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Categorical distributions, one for each datum."""
         name = _group(self.group, symmetry, source, "StephensCost")
-        p = _per_draw(self.probabilities, source, "StephensCost", (symmetry.groups[name].size or 0,))
+        p = _per_draw(self.probabilities, source, "StephensCost", (symmetry.groups[name].degree,))
         if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(-1) - 1.0).max(initial=0.0) > 1e-3:
             raise SymmetryError("StephensCost expects probabilities that are not negative and sum to one over labels.")
 
@@ -268,7 +268,7 @@ class AllocationCost:
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Degenerate categorical distributions: the most frequent allocation of every datum."""
         name = _group(self.group, symmetry, source, "AllocationCost")
-        size, z = symmetry.groups[name].size or 0, _per_draw(self.allocations, source, "AllocationCost", ())
+        size, z = symmetry.groups[name].degree, _per_draw(self.allocations, source, "AllocationCost", ())
         if not np.issubdtype(z.dtype, np.integer) or z.min(initial=0) < 0 or z.max(initial=0) >= size:
             from_one = z.dtype.kind in "iuf" and z.size and z.min() >= 1 and z.max() == size
             got = f"{z.dtype} from {z.min():g} to {z.max():g}" if z.dtype.kind in "iuf" and z.size else z.dtype

@@ -19,11 +19,10 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro_symmetry import chunks
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, Unsigned, as_html
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in
-from numpyro_symmetry.symmetry.hard import Hard, from_element
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.mixing import evenly
@@ -236,7 +235,7 @@ def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
 
 def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> list[str]:
     """Which of some sites may hold labels, by their values."""
-    most = max(size or 0 for size in symmetry.sizes.values())
+    most = max(symmetry.sizes.values())
     return sorted(s for s in draws.keys() & sites if 0 <= draws[s].min(initial=0) <= draws[s].max(initial=0) < most)
 
 

@@ -15,10 +15,9 @@ import xarray as xr
 from numpyro_symmetry.assignment.passes import chunks_of, computed, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -62,7 +61,7 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"labels={{{site!r}: {group!r}}}: expected a site of the data that the symmetry does not name, among "
                 f"{others}, and one of its groups {sorted(bound.groups)}."
             )
-        refuse_no_labels(site, trace.values[site], group, bound.groups[group].size or 0)
+        refuse_no_labels(site, trace.values[site], group, bound.groups[group].degree)
     for site in axes:
         if site not in others or site in labels:
             raise SymmetryError(
@@ -233,7 +232,7 @@ class _Shared(NamedTuple):
 
     @staticmethod
     def of(trace: Trace, bound: Symmetry) -> _Shared:
-        sizes = {name: group.size or 0 for name, group in bound.groups.items() if group.size != 1}
+        sizes = {name: group.degree for name, group in bound.groups.items() if group.size != 1}
         labelled = {name: size for name, size in sizes.items() if not bound.groups[name].signed}
         return _Shared(sizes, labelled, groups_on(trace.dims, bound.axes))
 

@@ -70,7 +70,7 @@ def _by_enumeration(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
 
 def _of_nested_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:
     """Margins of blocks, each pair of them with its best units, and of the units in each block where it stands."""
-    here, n = moved_by(problem, state), problem.groups[family.root].size or 0
+    here, n = moved_by(problem, state), problem.groups[family.root].degree
     worth, best = np.empty((problem.batch, n, n)), np.full(problem.batch, np.inf)
     for slot, pair in enumerate(pairs(here, family)):
         found = solve(pair, "auto", np.random.default_rng(0))

@@ -21,11 +21,9 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
 from numpyro_symmetry.assignment.problem import exchanged, move
-from numpyro_symmetry.symmetry import PlainView, Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import from_element, over
-from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
@@ -249,7 +247,7 @@ def _of_shuffles(
     rng: np.random.Generator,
 ) -> tuple[list[_Shares], dict[str, np.ndarray]]:
     """What relabelling makes of shuffled draws: of each the shares that explain most, and the furthest slots of all."""
-    separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
+    separation = {name: np.zeros(g.degree) for name, g in bound.groups.items()}
     most = []
     most_shuffles = _MAX_COUPLED_SHUFFLES if _meet(axes.values()) else _MAX_SHUFFLES
     if blocks.number < MIN_EFFECTIVE:

@@ -729,7 +729,7 @@ def test_options_that_do_not_fit(options, words):
         ({"model_args": Y}, r"model_args must be a tuple .* an array \(4,\)"),
         ({"model_kwargs": [3]}, "model_kwargs must be a mapping"),
         ({"model": 7}, "model must be a NumPyro model"),
-        ({"model_args": ()}, r"normal\(y, subsample_size=None\) cannot be called .* 'y'"),
+        ({"model_args": ()}, r"normal\(y, subsample_size=None\) does not fit its arguments: .* 'y'"),
         (
             {"model": lambda position: -(position["loc"] ** 2), "model_args": ()},
             "a log density of given values is passed with one of them",

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from numpyro_symmetry import DiagonalGaussian, Split, Symmetry, SymmetryError, match, refine
-from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.assignment.problem import Soft, axes_of
 from numpyro_symmetry.matching import relaxed
 from numpyro_symmetry.symmetry import Hard, PlainView
 from tests.support import oracles
@@ -79,7 +79,7 @@ def test_matrices_that_are_permutations_move_values_as_elements_do(kind):
     for name, part in plain.items():
         hard = Hard.of(part)
         even = jax.nn.one_hot(hard.permutation, hard.permutation.shape[-1])
-        soft[name] = relaxed.Relaxed(even, None if hard.sign is None else even * hard.sign[..., None])
+        soft[name] = Soft(even, None if hard.sign is None else even * hard.sign[..., None])
     opened = view.open(values)
     for name in view.symmetry.axes:
         opened[name] = relaxed.mixed(opened[name], axes_of(view.symmetry, name, opened[name].shape)[1], soft)

@@ -158,16 +158,15 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     """Parities of an operation's results, part by part where it leaves them apart."""
     equation, demands = step.equation, step.demands
     name, params = equation.primitive.name, equation.params
-    first = next((k for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
-    if name == "concatenate" and first is None:
+    found = next(((k, parity) for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
+    if name == "concatenate" and found is None:
         sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
         return [joined(params["dimension"], sizes, list(map(demands.whole, operands)))]
-    if name == "stack" and first is None:
+    if name == "stack" and found is None:
         return [joined(params["axis"], [1] * len(operands), list(map(demands.whole, operands)))]
-    if first is None:
+    if found is None:
         return _step(step, operands)
-    parts = operands[first]
-    assert isinstance(parts, Parts)
+    first, parts = found
     if name in ("slice", "split"):
         return _slices(equation, parts._replace(of=tuple(map(demands.whole, parts.of))), demands)
     axis = new_axis(equation, first, parts.axis) if name in _APART else None

@@ -132,7 +132,7 @@ class Reading:
             return self._with_chains(chains(values, self.walk.pointers, atoms, free))
         except SymmetryError:
             # on a site an axis stands without the axis that it would be fibred over: its cells move together
-            return self._with_chains({})
+            return self.without_fibres()
 
     def without_fibres(self) -> Symmetry:
         """The subgroup in which all cells of a fibred group move together."""
@@ -189,7 +189,7 @@ class Reading:
 
         if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
             return None
-        kept = symmetry.restrict([name for name in symmetry.groups if name not in gone])
+        kept = symmetry.restrict(symmetry.groups.keys() - gone)
         axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
         site, position = min(places, key=lambda place: len(self.sites[place[0]]))
         name = new_name(f"{site}[{position - len(self.sites[site])}]", kept.group_names())

@@ -110,7 +110,7 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
 def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Fibre]:
     """Fibres to try for a group: on each of its sites an axis of one size, all of one label or all without."""
     group = symmetry.groups.get(name)
-    orbits = (group.orbits or (0,) * (group.size or 0)) if group and not group.over else ()
+    orbits = (group.orbits or (0,) * group.degree) if group and not group.over else ()
     index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)
     if index is None:
         return

@@ -64,7 +64,7 @@ def flips(signs: GroupSigns, axes: Axes, place: Arrays) -> Iterator[dict[str, np
         shape = np.shape(place[site])
         event = shape[len(shape) - num_axes(entries) :]
         pieces[site] = event, pieces_of(entries, event)
-    for index in np.ndindex((*group.cells, group.size or 0)):
+    for index in np.ndindex((*group.cells, group.degree)):
         at = dict(zip((*group.over, name), index, strict=True))
         found = {}
         for site, (event, own) in pieces.items():

@@ -64,7 +64,7 @@ def proved_groups(
         return symmetry, {}
     proofs = {name: tried([name]) for name in through(symmetry.groups, len(symmetry.groups))}
     refused = {name: proof for name, proof in proofs.items() if not proof.holds}
-    kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
+    kept = symmetry.restrict(symmetry.groups.keys() - refused)
     if kept.groups and not (together := tried(kept.groups)).holds:
         return symmetry.restrict([]), dict.fromkeys(kept.groups, together) | refused
     return kept, refused
