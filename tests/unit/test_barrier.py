@@ -93,6 +93,10 @@ def test_plot_shows_every_barrier():
     x, y = axes.collections[0].get_paths()[0].vertices.T
     band = np.array([[y[x == t].min(), y[x == t].max()] for t in found.t])
     np.testing.assert_allclose(band, found.loss[:, None] + found.excess_error[:, None] * [-2.0, 2.0])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "interpolation, from first (0) to second (1)",
+        "loss (nats per datum)",
+    )
     assert plot_barrier(found, ax=axes) is axes
     assert isinstance(found, LossBarrier)
 

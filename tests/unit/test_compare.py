@@ -371,6 +371,8 @@ def test_the_plot_names_what_differs(rng):
     assert [text.get_text() for text in ax.texts] == ["loc[0]"]
     entries = np.stack([found.table["shift"], np.exp(found.table["log_ratio"])], 1)
     np.testing.assert_allclose(ax.texts[0].xy, entries[0])
+    assert ax.get_title() == f"differ: effect {found.effect:.3f}, noise floor {found.floor:.3f}"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("difference of means (a − b, in sd)", "ratio of spreads (a / b)")
     # what differs is filled, and the rest is not
     filled, hollow = ax.collections[:2]
     np.testing.assert_allclose(filled.get_offsets(), entries[:1])
