@@ -120,6 +120,13 @@ def network(params, x):
     return jnp.tanh(x @ params["w1"]) @ params["w2"]
 
 
+@pytest.mark.parametrize("args", [(), (Y,)])
+def test_of_a_call_without_any_arguments_a_function_is_suspected(args):
+    with pytest.raises(TypeError, match=r"network\(params, x\) does not fit its arguments: missing") as caught:
+        find_symmetry(network, args)
+    assert ("say so by argnum=0" in str(caught.value)) == (not args)
+
+
 def branching(y):
     loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
     scale = 1.0 if loc[0] > 0 else 2.0
