@@ -234,9 +234,7 @@ def _cuts(similarity: np.ndarray, most: int) -> list[np.ndarray]:
     """Cuts of the tree of average linkage into one to ``most`` clusters."""
     if len(similarity) < 2:
         return []
-    apart = 1.0 - similarity
-    np.fill_diagonal(apart, 0.0)
-    tree = linkage(squareform(apart, checks=False), "average")
+    tree = linkage(squareform(1.0 - similarity, checks=False), "average")
     return [factorize(fcluster(tree, size, "maxclust"))[0] for size in range(1, most + 1)]
 
 

@@ -262,10 +262,8 @@ def _moments(
     """Means and standard deviations of slots, piece by piece."""
     mean, scale = {}, {}
     for name, given in opened.items():
-        values = np.asarray(given, float)
-        axes = family.axes.get((name, "first"), ())
-        shape = values.shape if not axes else (len(values), *family.coordinates[name].shape)
-        mean[name] = _moved(values.reshape(shape), axes, labels).mean(0).reshape(values.shape[1:])
-        second = _moved(np.square(values).reshape(shape), without_signs(axes), labels).mean(0)
-        scale[name] = np.sqrt(np.maximum(second.reshape(values.shape[1:]) - np.square(mean[name]), 0.0))
+        values, axes = np.asarray(given, float), family.axes.get((name, "first"), ())
+        mean[name] = _moved(values, axes, labels).mean(0)
+        second = _moved(np.square(values), without_signs(axes), labels).mean(0)
+        scale[name] = np.sqrt(np.maximum(second - np.square(mean[name]), 0.0))
     return mean, scale

@@ -86,6 +86,17 @@ def test_plot_shows_every_barrier():
     told = [text.get_text() for text in axes.get_legend().get_texts()]
     assert [text.split(":")[0] for text in told] == ["before", "after", "chord between the ends"]
     assert "±" in told[0]
+    curve, chord = axes.lines[:2]
+    np.testing.assert_allclose(curve.get_xydata(), np.stack([found.t, found.loss], 1))
+    np.testing.assert_allclose(chord.get_xydata(), [[0.0, found.loss[0]], [1.0, found.loss[-1]]])
+    # two standard errors to either side
+    x, y = axes.collections[0].get_paths()[0].vertices.T
+    band = np.array([[y[x == t].min(), y[x == t].max()] for t in found.t])
+    np.testing.assert_allclose(band, found.loss[:, None] + found.excess_error[:, None] * [-2.0, 2.0])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "interpolation, from first (0) to second (1)",
+        "loss (nats per datum)",
+    )
     assert plot_barrier(found, ax=axes) is axes
     assert isinstance(found, LossBarrier)
 

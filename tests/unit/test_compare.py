@@ -369,7 +369,22 @@ def test_the_plot_names_what_differs(rng):
     ax = plt.figure().add_subplot()
     assert plot_comparison(found, ax=ax) is ax
     assert [text.get_text() for text in ax.texts] == ["loc[0]"]
-    plt.close("all")
+    entries = np.stack([found.table["shift"], np.exp(found.table["log_ratio"])], 1)
+    np.testing.assert_allclose(ax.texts[0].xy, entries[0])
+    assert ax.get_title() == f"differ: effect {found.effect:.3f}, noise floor {found.floor:.3f}"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("difference of means (a − b, in sd)", "ratio of spreads (a / b)")
+    # what differs is filled, and the rest is not
+    filled, hollow = ax.collections[:2]
+    np.testing.assert_allclose(filled.get_offsets(), entries[:1])
+    np.testing.assert_allclose(hollow.get_offsets(), entries[1:])
+    assert (len(filled.get_facecolors()), len(hollow.get_facecolors())) == (1, 0)
+    # no difference is in the middle, and every entry within
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    assert ax.get_yscale() == "log"
+    assert (left, low) == pytest.approx((-right, 1.0 / high))
+    assert (np.abs(entries[:, 0]) < right).all()
+    assert (np.abs(np.log(entries[:, 1])) < np.log(high)).all()
+    assert all(low <= tick <= high for tick in ax.get_yticks())
     with pytest.raises(TypeError, match="what compare returned"):
         plot_comparison("found")
 

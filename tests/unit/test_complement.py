@@ -168,6 +168,8 @@ def test_the_evidence_is_that_of_a_grid():
         (lambda: Symmetry({"p": (Complement("g"), Complement("h"))}), "may stand there once"),
         (lambda: Symmetry({"p": (None, Complement("g"))}), "Complement stands before its own axes"),
         (lambda: Symmetry({"p": (Complement("g"),)}, {"g": "signed"}), "expected a group of kind 'permutation'"),
+        (lambda: Symmetry({"p": (Complement("g"),)}, orbits={"g": (0, 0)}), "without orbits and not fibred"),
+        (lambda: Symmetry({"p": (Complement("h/g"), "h"), "w": ("h",)}), "without orbits and not fibred"),
         (lambda: Symmetry({"p": (Complement("g"),), "w": ("g",)}).bind({"p": 0.5, "w": np.ones(3)}), "has size 3"),
         (
             lambda: TWO.apply(STILL, {"p": np.array(1), "loc": np.ones(2)}),

@@ -1,6 +1,7 @@
 """What `find_symmetry` and `check_symmetry` refuse, and whether the words name what came and what to write instead."""
 
 import concurrent.futures
+import re
 
 import flax.linen as nn
 import jax
@@ -98,8 +99,32 @@ def test_the_model_to_write_of_a_log_density_is_one(options):
         check_symmetry(written["model"], LOC, (Y,), options)
 
 
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        ("loc", '{"loc": loc}'),
+        ("a-b", '{"x": x}'),  # what Python cannot call by its name
+        ("abc", '{"a": a, "b": b, "c": c}'),
+        ("abcd", '{"a": a, "b": b, "c": c, ...}'),
+    ],
+)
+def test_the_model_to_write_calls_what_it_can_by_its_name(sites, said):
+    values = {site: np.zeros(3) for site in ([sites] if sites in ("loc", "a-b") else sites)}
+    with pytest.raises(SymmetryError, match=re.escape(said)) as caught:
+        find_symmetry(lambda position: -sum(x.sum() for x in position.values()), (values,))
+    assert 'numpyro.factor("log_density", log_density({' in str(caught.value)
+    assert (", ..." in str(caught.value)) == (len(values) > 3)
+
+
 def network(params, x):
     return jnp.tanh(x @ params["w1"]) @ params["w2"]
+
+
+@pytest.mark.parametrize("args", [(), (Y,)])
+def test_of_a_call_without_any_arguments_a_function_is_suspected(args):
+    with pytest.raises(TypeError, match=r"network\(params, x\) does not fit its arguments: missing") as caught:
+        find_symmetry(network, args)
+    assert ("say so by argnum=0" in str(caught.value)) == (not args)
 
 
 def branching(y):

@@ -89,6 +89,13 @@ def half_read(y):
     numpyro.sample("y", dist.Normal(z[0] + z[2], 1.0).expand([4]).to_event(1), obs=y)
 
 
+def read_where_another_is_large(y):
+    """Wherever it is not read, its integral is infinite."""
+    s = numpyro.sample("s", dist.Normal(0.0, 1.0))
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(False))
+    numpyro.sample("y", dist.Normal(jnp.where(s > 1.0, z, 0.0), 1.0).expand([4]).to_event(1), obs=y)
+
+
 def around_both(y):
     with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
         z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
@@ -160,6 +167,7 @@ INFINITE = {
     "below a bound": (of_support(dist.RightTruncatedDistribution(dist.Normal(0.0, 1.0), high=0.0)), "1 of 1 .* 'z'"),
     "a matrix": (of_support(dist.Wishart(3.0, jnp.eye(2))), "4 of 4 entries of the latent site 'z'"),
     "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
+    "read at some draws": (read_where_another_is_large, "1 of 1 entries of the latent site 'z'"),
 }
 
 

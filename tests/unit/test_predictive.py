@@ -73,10 +73,17 @@ def test_plots():
     lines = [line for line in axes.lines if len(line.get_ydata()) == 49]
     assert len(lines) == 4
     assert np.mean([line.get_ydata().mean() for line in lines]) == pytest.approx(3 - 11 / 6, abs=0.15)
+    assert all((line.get_xdata() == np.arange(1, 50)).all() for line in lines)
+    assert axes.lines[4].get_ydata() == pytest.approx([3 - 11 / 6] * 2)
     # a chain that keeps to one labelling, whatever that is, switches nothing
     kept = out._replace(elements={"component": np.broadcast_to([1, 2, 0], (4, 50, 3))})
     assert all((line.get_ydata() == 0).all() for line in plot_transpositions(kept).lines[:4])
-    assert "nearest" in plot_null(out).get_ylabel()
+    axes = plot_null(out)
+    assert "nearest" in axes.get_ylabel()
+    # slots from the furthest to the nearest, beside those of draws without identity
+    ranked = sorted(out.null.separation["component"], reverse=True)
+    for line, expected in zip(axes.lines, (ranked, out.null.separation_null["component"]), strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.stack([[1, 2, 3], expected], 1))
     with pytest.raises(SymmetryError, match="no null"):
         plot_null(rebase(values, traces.MIXTURE, null=False))
     with pytest.raises(SymmetryError, match="name one of"):

@@ -982,9 +982,21 @@ def test_a_result_prints_itself_in_a_few_lines(kind):
         g = np.asarray(out.elements["component"]).reshape(-1, 3)
         most = max((g == row).all(1).sum() for row in np.unique(g, axis=0))
         assert f"{1 - most / 800:.0%} of draws came with labels other than the most common" in text
+        guesses = np.mean(out.margin < np.log(20.0))
+        likely = f"median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}"
+        assert f"  margin  {likely}\n" in text
+        assert ("not settled" in text, "not settled" in str(out._replace(converged=False))) == (False, True)
         assert "3 of 3 slots of 'component' identified" in text
         assert repr(out.null).startswith("Null of 800 draws: slots explain")
+    if kind == "predicted":
+        assert "  null    not asked for" in text
     assert out._repr_html_() == f"<pre>{text.replace(chr(39), '&#x27;')}</pre>"
+
+
+def test_where_there_is_one_label_there_is_no_other():
+    out = rebase({"loc": np.random.default_rng(0).normal(size=(20, 1))}, Symmetry.mixture("loc"), null=False)
+    assert np.isinf(out.margin).all()
+    assert "  margin  none: there are no other labels\n" in str(out)
 
 
 def test_signs_are_looked_for_unless_they_are_not_wanted():

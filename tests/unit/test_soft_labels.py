@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import jax
 import numpy as np
 import pytest
 
-from numpyro_symmetry import EuclideanCost, StephensCost, Symmetry, SymmetryError, log_permanent, rebase
+from numpyro_symmetry import EuclideanCost, Split, StephensCost, Symmetry, SymmetryError, log_permanent, rebase
 from numpyro_symmetry.diagnostics import distinct_units, soft_labels
 
 
@@ -120,6 +121,27 @@ def test_a_site_with_the_group_on_both_axes_has_no_say():
     alone = rebase({"transition": both["transition"]}, symmetry.restrict(sites=["transition"]), null=False)
     with pytest.raises(SymmetryError, match="'state'.*two axes of its sites"):
         soft_labels(alone)
+
+
+def test_slots_on_a_flattened_axis_are_those_of_the_axis_opened():
+    rng = np.random.default_rng(7)
+    opened = rng.permuted(np.array([[0.0, 0.0], [2.0, 1.0], [4.0, 0.0]]) + rng.standard_normal((200, 3, 2)), axis=1)
+    axes = {(200, 3, 2): ("unit", None), (200, 6): (Split((3, 2), ("unit", None)),)}
+    each = [
+        soft_labels(rebase({"w": opened.reshape(shape)}, Symmetry({"w": entries}), reference="first", null=False))
+        for shape, entries in axes.items()
+    ]
+    for of in ("mean", "scale"):
+        one, flat = (getattr(found, of)["w"] for found in each)
+        assert flat.shape == (6,)
+        np.testing.assert_allclose(flat, one.ravel())
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_what_has_not_settled_says_so(rounds, monkeypatch):
+    monkeypatch.setattr(sys.modules[soft_labels.__module__], "_MAX_ROUNDS", rounds)
+    found = soft_labels(rebase(overlapping(0, (150,), [0.5, 2.0, 3.0]), Symmetry.mixture("loc"), null=False))
+    assert (found.num_rounds, found.converged) == (rounds, False)
 
 
 def test_labels_of_many_slots_are_not_summed():

@@ -38,6 +38,11 @@ def test_bind_reads_sizes_and_keeps_names():
     assert bound.is_bound
 
 
+def test_a_site_may_be_called_as_its_group():
+    moved = Symmetry({"unit": ("unit",)}).apply({"unit": np.array([2, 0, 1])}, {"unit": np.array([0.1, 0.2, 0.3])})
+    np.testing.assert_array_equal(moved["unit"], [0.3, 0.1, 0.2])
+
+
 def test_bind_writes_out_the_ellipsis():
     values = {"weights": np.ones((2, 5, 4)), "loc": np.ones((2, 5, 4, 3))}
     bound = Symmetry.mixture("weights", "loc").bind(values, num_leading_dims=2)

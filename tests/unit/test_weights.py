@@ -1,6 +1,8 @@
 """Weights of an evidence: groups that are summed apart, against the definition, and what has none."""
 
 import itertools
+import math
+from functools import partial
 
 import jax
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from numpyro.infer.autoguide import AutoDiagonalNormal
 from scipy.special import logsumexp
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, log_permanent
 from numpyro_symmetry.evidence import weights
 from numpyro_symmetry.evidence.doubts import finite
 from numpyro_symmetry.evidence.proposal import _warn_of_part
@@ -23,22 +25,24 @@ DRAWS = {site: loc + np.random.default_rng(0).normal(size=(6, 2, 2)) for site, l
 WITHIN = [np.array(g) for g in itertools.product([(0, 1), (1, 0)], repeat=2)]
 
 
-def heads():
-    for site in LOC:
-        numpyro.sample(site, dist.Normal(0.0, 2.0).expand([2, 2]).to_event(2))
+def heads(num_units=2):
+    for site, size in (("units", num_units), ("links", 2)):
+        numpyro.sample(site, dist.Normal(0.0, 2.0).expand([2, size]).to_event(2))
+
+
+def guide_of(model):
+    symmetry = Symmetry({"units": ("head", "head/unit"), "links": ("head", "head")})
+    return AutoSymmetrized(AutoDiagonalNormal(model), symmetry, model=model, check=False).setup(jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
 def guide():
-    symmetry = Symmetry({"units": ("head", "head/unit"), "links": ("head", "head")})
-    guide = AutoSymmetrized(AutoDiagonalNormal(heads), symmetry, model=heads, check=False)
-    guide.setup(jax.random.key(0))
-    return guide
+    return guide_of(heads)
 
 
-def log_weights(guide):
-    params = {f"auto_{name}": np.concatenate([of[site].ravel() for site in LOC]) for name, of in PARAMS.items()}
-    return weights.log_weights(guide, jax.random.key(0), params, [(DRAWS, False)]).total
+def log_weights(guide, params=PARAMS, draws=DRAWS, *, own=False, **options):
+    params = {f"auto_{name}": np.concatenate([of[site].ravel() for site in LOC]) for name, of in params.items()}
+    return weights.log_weights(guide, jax.random.key(0), params, [(draws, own)], **options).total
 
 
 def by_hand(orders):
@@ -66,6 +70,30 @@ def test_what_is_too_much_to_sum_apart_is_left_out_and_told(guide, monkeypatch):
     np.testing.assert_allclose(log_weights(guide), by_hand([[0, 1]]), rtol=2e-5)
     with pytest.warns(SymmetryWarning, match=r"Of log\|G\| = 2.1 nats the Gaussian is averaged over 1.4: .* 0.7 nats"):
         _warn_of_part(guide)
+
+
+def test_of_what_is_summed_apart_the_identity_alone_has_a_draws_own_label():
+    """One relabelling that is proposed is right in the mean; a draw's own, improbable as it is here, says little."""
+    rng = np.random.default_rng(3)
+    shapes = {"units": (2, 11), "links": (2, 2)}
+    loc, draw = ({site: 0.5 * rng.normal(size=shape) for site, shape in shapes.items()} for _ in range(2))
+    scale = {"units": np.exp(1.5 * rng.normal(size=shapes["units"])), "links": np.ones((2, 2))}
+    guide, params = guide_of(partial(heads, 11)), {"loc": loc, "scale": scale}
+    draws = {site: np.broadcast_to(x, (200, *x.shape)) for site, x in draw.items()}
+    prior = sum(dist.Normal(0.0, 2.0).log_prob(x).sum() for x in draw.values())
+
+    def of_order(order):
+        """Of heads in one order, the mean of the Gaussian over all orders of the units in them, by permanents."""
+        links = dist.Normal(loc["links"], scale["links"]).log_prob(draw["links"][order][:, order]).sum()
+        table = dist.Normal(loc["units"][:, None], scale["units"][:, None]).log_prob(draw["units"][order][..., None])
+        return links + sum(log_permanent(x) for x in table) - 2 * math.lgamma(12)
+
+    still, moved = of_order([0, 1]), of_order([1, 0])
+    blind, own = (
+        np.exp(prior - moved - log_weights(guide, params, draws, own=own, num_permutations=1)) for own in (False, True)
+    )
+    assert abs(blind.mean() - 0.5 * (1 + np.exp(still - moved))) < 4 * blind.std() / np.sqrt(200)
+    assert abs(own.mean() - 0.5) < 4 * own.std() / np.sqrt(200)
 
 
 def test_draws_without_a_finite_weight_have_none():
