@@ -176,13 +176,10 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
 
 def _refuse_chains(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -> None:
     """Refuse members each of which is likelier a chain of draws: their labels would be those of draws."""
-    if num_leading_dims is None:
-        count, *own = next(iter(values.values())).shape[1:3] or (0,)
-        are_chains = own and count >= _DRAWS_PER_LABEL * own[0] and _fits(values, symmetry, 2)
-    else:
-        are_chains = num_leading_dims != 1
-    if are_chains:
-        shapes = {site: values[site].shape[1:] for site in symmetry.axes if site in values}
+    count, *labels = next(iter(values.values())).shape[1:3] or (0,)
+    is_likely = num_leading_dims == 2 or (labels and count >= _DRAWS_PER_LABEL * labels[0])
+    if num_leading_dims != 1 and is_likely and _fits(values, symmetry, 2):
+        shapes = {site: values[site].shape[1:] for site in symmetry.axes}
         raise SymmetryError(
             f"A list is read as members of an ensemble, one draw each, and arrays of shapes {shapes} in each look like "
             "chains of draws. Stack chains, {site: np.stack([chain[site] for chain in chains]) for site in chains[0]}; "
