@@ -60,7 +60,7 @@ def _from_dataset(
         tuple(data.sizes[dim] for dim in dims),
         write,
         dims={site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()},
-        coords={str(dim): data[dim].values for dim in data.dims if dim in data.xindexes and dim not in dims},
+        coords={str(dim): data[dim].values for dim in data.dims if dim in data.xindexes},
         log_density=stats["lp"].values if "lp" in stats else None,
         log_likelihood=likelihood,
         left_behind=tuple(group for group in SIBLINGS if group in beside),

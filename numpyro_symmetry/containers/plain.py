@@ -161,6 +161,7 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
         site: np.stack([as_array(member[site], f"Site {site!r} of a member") for member in members])
         for site in members[0]
     }
+    _refuse_chains(values, symmetry, num_leading_dims)
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         rebuilt: Any = type(data)
@@ -171,6 +172,19 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
         )
 
     return Trace(values, (len(data),), write, uncompared=uncompared(data[0], symmetry.axes), are_members=True)
+
+
+def _refuse_chains(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -> None:
+    """Refuse members each of which is likelier a chain of draws: their labels would be those of draws."""
+    count, *labels = next(iter(values.values())).shape[1:3] or (0,)
+    is_likely = num_leading_dims == 2 or (labels and count >= _DRAWS_PER_LABEL * labels[0])
+    if num_leading_dims != 1 and is_likely and _fits(values, symmetry, 2):
+        shapes = {site: values[site].shape[1:] for site in symmetry.axes}
+        raise SymmetryError(
+            f"A list is read as members of an ensemble, one draw each, and arrays of shapes {shapes} in each look like "
+            "chains of draws. Stack chains, {site: np.stack([chain[site] for chain in chains]) for site in chains[0]}; "
+            "of members say num_leading_dims=1."
+        )
 
 
 def _is_ensemble(data: Any) -> bool:

@@ -39,7 +39,7 @@ class Trace(NamedTuple):
     dims
         Site -> names of its event dimensions, if they have any.
     coords
-        Name of an event dimension -> its coordinates, if it has any.
+        Name of a dimension -> its coordinates, if it has any.
     log_density
         ``(*leading)`` log density of each draw, if the container holds it.
     log_likelihood

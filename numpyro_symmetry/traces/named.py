@@ -134,6 +134,21 @@ def refuse_other_names(
         raise SymmetryError(difference)
 
 
+def refuse_other_draws(one: Named, other: Named, called: tuple[str, str]) -> None:
+    """Refuse values that are read draw by draw, and by their coordinates are of other draws, or in another order.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the dimension, and what to write.
+    """
+    for dim in DRAWS:
+        if dim in one.coords and dim in other.coords:
+            given = np.asarray(one.coords[dim]), np.asarray(other.coords[dim])
+            for difference in _other_coordinates(f"dimension {dim!r}", dim, given, called):
+                raise SymmetryError(difference)
+
+
 def are_of_others(one: Named, other: Named, site: str, free: Collection[str]) -> bool:
     """Whether a site holds different things in two traces, by its names."""
     return any(_differences(one, other, [site], ("one", "the other"), free, ()))
@@ -159,16 +174,17 @@ def _differences(
             is_shared = dim in first or dim in along
             if is_shared and dim not in free and dim in one.coords and dim in other.coords:
                 given = np.asarray(one.coords[dim]), np.asarray(other.coords[dim])
-                yield from _other_coordinates(site, dim, given, called, are_labels=dim in along)
+                where = f"dimension {dim!r} of site {site!r}"
+                yield from _other_coordinates(where, dim, given, called, are_labels=dim in along)
 
 
 def _other_coordinates(
-    site: str, dim: str, given: tuple[np.ndarray, np.ndarray], called: tuple[str, str], *, are_labels: bool
+    where: str, dim: str, given: tuple[np.ndarray, np.ndarray], called: tuple[str, str], *, are_labels: bool = False
 ) -> Iterator[str]:
     first, second = given
     if first.shape != second.shape or _is_same(first, second):
         return  # of other sizes: that is said elsewhere
-    are = f"Coordinates of dimension {dim!r} of site {site!r} are {_shown(first)} in {called[0]}"
+    are = f"Coordinates of {where} are {_shown(first)} in {called[0]}"
     if set(first.tolist()) == set(second.tolist()):
         yield (
             f"{are}, and the same in another order in {called[1]}, {_shown(second)}. Entries are read by position: "

@@ -141,7 +141,7 @@ def rebase(
         How many draws to start from with ``reference="mean"``.
     num_leading_dims
         For dicts. By default read off the symmetry's axes; where those end in ``...`` and shapes leave it open, the
-        smaller of the first two dimensions counts chains or labels.
+        smaller of the first two dimensions counts chains or labels. Of a list, 1 says that it holds members.
     signs
         Whether the symmetry that is found may change signs (odd activations, factors).
     part

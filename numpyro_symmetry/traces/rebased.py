@@ -35,7 +35,14 @@ from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rena
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
-from numpyro_symmetry.traces.named import Named, groups_on, names_of, refuse_names_at_odds, refuse_other_names
+from numpyro_symmetry.traces.named import (
+    Named,
+    groups_on,
+    names_of,
+    refuse_names_at_odds,
+    refuse_other_draws,
+    refuse_other_names,
+)
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.summary import describe
 
@@ -245,6 +252,7 @@ class Rebased(NamedTuple):
                 f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
                 "pass the draws as they were before rebasing."
             )
+        refuse_other_draws(trace_of(self), trace, ("the relabelled draws", "data"))
         plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
         family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
@@ -311,9 +319,10 @@ class _Move:
         """Refuse values that are read as the draws are by position, and by their names are something else."""
         if not given.dims:
             return
-        own = trace_of(self.out)
+        own, called = trace_of(self.out), ("the relabelled draws", "these values")
         along = groups_on(own.dims, self.out.symmetry.axes)
-        refuse_other_names(own, given, list(given.dims), ("the relabelled draws", "these values"), along=along)
+        refuse_other_draws(own, given, called)
+        refuse_other_names(own, given, list(given.dims), called, along=along)
         if self.out.symmetry.findings:
             return  # read off a model, and not by the names of dimensions
         dims = {**own.dims, **given.dims}

@@ -1131,6 +1131,18 @@ TRACES = [
         ns.SymmetryError,
         ("no draws", "'loc'", "(2, 0, 3)"),
     ),
+    Bad(
+        "chains in a list, taken for members of an ensemble",
+        lambda w: ns.rebase([{"loc": np.resize(chain, (30, 3))} for chain in w.draws["loc"]], w.symmetry),
+        ns.SymmetryError,
+        ("members of an ensemble", "'loc': (30, 3)", "np.stack([chain[site]", "num_leading_dims=1"),
+    ),
+    Bad(
+        "chains in a list, said to be chains",
+        lambda w: ns.rebase([{"loc": chain} for chain in w.draws["loc"]], w.symmetry, num_leading_dims=2),
+        ns.SymmetryError,
+        ("members of an ensemble", "np.stack([chain[site]"),
+    ),
     Bad("no symmetry, no model", lambda w: ns.rebase(w.draws), ValueError, ("model",)),
     Bad(
         "a function for a model",

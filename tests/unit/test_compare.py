@@ -431,6 +431,10 @@ def test_members_and_pytrees_are_read(rng):
     found = compare(members, draws, symmetry, num_exchanges=19, num_leading_dims=1)
     assert (found.a.independent, found.b.independent) == (True, False)
     assert set(found.contributions.data_vars) == {"layer.w", "out.w"}
+    # the number of leading dimensions of a chain says nothing of members
+    chains = jax.tree.map(lambda x: x.reshape(2, 20, *x.shape[1:]), draws)
+    found = compare(members, chains, symmetry, num_exchanges=19, num_leading_dims=2)
+    assert (found.a.num_draws, found.b.num_chains) == (30, 2)
 
 
 def model():

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
-from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase, report
+from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, compare, rebase, report
 from numpyro_symmetry.traces.inputs import _says_nothing
 from tests.support import traces
 
@@ -141,6 +141,38 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
     for name, call in calls.items():
         if words is None or (name == "compare" and is_compared):
             call()
+        else:
+            with pytest.raises(SymmetryError, match=words):
+                call()
+
+
+# what is done to relabelled draws, and the words, where that makes them others by their coordinates
+OTHER_DRAWS = {
+    "in reverse": (lambda d: d.isel(draw=slice(None, None, -1)), r"'draw'.*another order.*data.sel\({'draw'"),
+    "chains exchanged": (lambda d: d.isel(chain=[1, 0, 2, 3]), "'chain'.*another order"),
+    "of another run": (lambda d: d.assign_coords(draw=np.arange(40, 70)), r"'draw'.*assign_coords\(draw="),
+    "transposed": (lambda d: d.transpose("component", "draw", "chain"), None),
+    "counted from zero": (lambda d: d.assign_coords(draw=np.arange(30)), None),
+    "without numbers": (lambda d: d.drop_vars(["chain", "draw"]), None),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), OTHER_DRAWS.values(), ids=OTHER_DRAWS)
+def test_elements_are_of_the_draws_that_coordinates_name(change, words):
+    data = posterior(chain=np.arange(4), draw=np.arange(10, 40))
+    out = rebase(data, traces.MIXTURE, null=False)
+    moved, raw = change(out.data), change(data)
+    calls = {
+        "undo": lambda: out.undo(moved).transpose(*raw["loc"].dims)["loc"],
+        "apply": lambda: out.undo(out.apply(raw))["loc"],
+        "arrays": lambda: out.undo({"loc": moved["loc"]})["loc"].transpose(
+            [(*DRAWS, "component").index(dim) for dim in raw["loc"].dims]
+        ),
+        "score": lambda: out.score(raw, EuclideanCost()) and raw["loc"],
+    }
+    for call in calls.values():
+        if words is None:
+            np.testing.assert_array_equal(np.asarray(call()), raw["loc"].values)
         else:
             with pytest.raises(SymmetryError, match=words):
                 call()
