@@ -11,10 +11,10 @@ import numpy as np
 from numpyro_symmetry.assignment.problem import Benefit, Problem, Solution
 from numpyro_symmetry.symmetry import Hard
 
-MAX_SWEEPS = 100
+_MAX_SWEEPS = 100
 
 
-def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweeps: int = MAX_SWEEPS) -> Solution:
+def descend(problem: Problem, start: dict[str, Hard] | None = None) -> Solution:
     """Visit the groups from input to output until none moves; the objective never falls.
 
     Parameters
@@ -24,8 +24,6 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
     start
         Assignment to start from. By default the barycentre: in the first sweep a group not yet visited counts as the
         average of all its labels, which makes the result equivariant under relabelling of the source.
-    max_sweeps
-        At most this many.
 
     Returns
     -------
@@ -37,7 +35,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
     state = {name: part.each(np.copy) for name, part in (start or {}).items()}
     dirty = {name: np.ones(problem.batch, bool) for name in problem.groups}
     num_sweeps = np.zeros(problem.batch, int)
-    for _ in range(max_sweeps):
+    for _ in range(_MAX_SWEEPS):
         touched = np.zeros(problem.batch, bool)
         for name in problem.groups:
             items = np.flatnonzero(dirty[name])

@@ -14,15 +14,13 @@ from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycent
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.hard import members_at, overwrite
 
-MAX_STEPS = 60
+_MAX_STEPS = 60
 _SETTLED = 1e-6
 # weights of the penalty ‖P‖², in units of the gradient, from spreading labels to forcing a choice
 GRADUATED = tuple(np.linspace(-0.5, 0.5, 9))
 
 
-def frank_wolfe(
-    problem: Problem, *, schedule: tuple[float, ...] = (0.0,), max_steps: int = MAX_STEPS
-) -> dict[str, Hard]:
+def frank_wolfe(problem: Problem, *, schedule: tuple[float, ...] = (0.0,)) -> dict[str, Hard]:
     """Follow a Frank–Wolfe path from the barycentre and round its end, a start for descent.
 
     Parameters
@@ -31,8 +29,6 @@ def frank_wolfe(
         Batch of problems.
     schedule
         Weights of a penalty on the squared norm, one path after the other; ``(0.0,)`` is plain Frank–Wolfe.
-    max_steps
-        At most this many for each weight.
 
     Returns
     -------
@@ -46,7 +42,7 @@ def frank_wolfe(
     dtype = np.result_type(*(term.source for term in problem.terms))
     state = {name: barycentre(group, problem.batch, dtype) for name, group in problem.groups.items()}
     for weight in schedule:
-        state = _path(problem, state, weight, max_steps)
+        state = _path(problem, state, weight, _MAX_STEPS)
     # labels are those of the even matrix alone: `odd` only says which signs they have
     return {name: with_signs(assign(part.even), part.odd) for name, part in state.items()}
 

@@ -78,7 +78,7 @@ class _Invariant(NamedTuple):
 
 
 def invariants(
-    symmetry: Symmetry, values: Mapping[str, np.ndarray], view: PlainView | None = None, *, absolute: bool = False
+    symmetry: Symmetry, values: Mapping[str, np.ndarray], view: PlainView | None = None
 ) -> dict[str, np.ndarray]:
     """Invariants of draws, by name.
 
@@ -90,22 +90,23 @@ def invariants(
         Site -> ``(draw, *event)``.
     view
         The view that cut sites into pieces, if they were: pieces of one site go by its name.
-    absolute
-        Whether to keep only invariants that signs would not change either, as if all groups had them.
 
     Returns
     -------
     dict
         Name -> ``(draw, entry)``.
     """
-    found = by_key(each_invariant(symmetry, values, view, absolute=absolute))
+    found = by_key(each_invariant(symmetry, values, view))
     return {name: np.concatenate(parts, 1) for name, parts in found.items()}
 
 
 def each_invariant(
     symmetry: Symmetry, values: Mapping[str, Any], view: PlainView | None = None, *, absolute: bool = False
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Invariants of draws, a few entries at a time, so that no more than these have to be in memory."""
+    """Invariants of draws, a few entries at a time, so that no more than these have to be in memory.
+
+    With ``absolute`` only those that signs would not change either, as if all groups had them.
+    """
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
     names = {site: view.stacks[site].name if view is not None else site for site in readings}
     every = [

@@ -368,14 +368,12 @@ def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
     rest.model = Without(guide.model, sites)
     if rest.init_loc_fn is init_to_uniform:
         # different starts for all entries, as the units that they tell apart must differ
-        rest.init_loc_fn = _standard_normal
+        rest.init_loc_fn = partial(_standard_normal)  # NumPyro calls what is no partial once without a site
     return rest
 
 
-def _standard_normal(site: Any = None) -> Any:
+def _standard_normal(site: Any) -> Any:
     """Start at a standard normal draw of the unconstrained value."""
-    if site is None:
-        return partial(_standard_normal)
     if not is_latent(site) or site["fn"].support.is_discrete:
         return init_to_uniform(site)
     transform = dist.transforms.biject_to(site["fn"].support)

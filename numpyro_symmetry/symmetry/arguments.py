@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 
-def as_key(rng_key: Any, name: str = "rng_key") -> Array:
+def as_key(rng_key: Any) -> Array:
     """A single JAX random key, of the new kind or of the old.
 
     Raises
@@ -32,7 +32,7 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     TypeError
         If it is no key: an integer, say.
     """
-    remedy = f"{name} must be one JAX random key, such as jax.random.key(0)"
+    remedy = "rng_key must be one JAX random key, such as jax.random.key(0)"
     dtype = getattr(rng_key, "dtype", None)
     if dtype is None or isinstance(rng_key, np.generic):
         raise TypeError(f"{remedy}; got {in_short(rng_key)}.")
