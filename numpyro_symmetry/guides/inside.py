@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models import Trace, drawn_shape, is_fitted
+from numpyro_symmetry.models import Trace, drawn_shape, is_fitted, settings_of
 from numpyro_symmetry.models.unconstrained import inverse
 
 # parameters are moved by so much of one plus their size
@@ -73,7 +73,7 @@ def parameters(trace: Trace) -> dict[str, Any]:
 
 def perturbed(key: Array, trace: Trace) -> dict[str, Any]:
     """Parameters of a trace moved at random within their constraints; mutable state and plates as they are."""
-    given = {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "plate", "mutable")}
+    given = settings_of(trace)
     transforms = {name: _transform(site) for name, site in trace.items() if site["type"] == "param"}
     free = {name: jax.tree.map(partial(_free, transform), given[name]) for name, transform in transforms.items()}
     # all at once, as each call for random numbers takes long to compile

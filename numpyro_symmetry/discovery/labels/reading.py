@@ -132,7 +132,7 @@ class Reading:
             return self._with_chains(chains(values, self.walk.pointers, atoms, free))
         except SymmetryError:
             # on a site an axis stands without the axis that it would be fibred over: its cells move together
-            return self._with_chains({})
+            return self.without_fibres()
 
     def without_fibres(self) -> Symmetry:
         """The subgroup in which all cells of a fibred group move together."""
