@@ -17,8 +17,7 @@ import numpy as np
 from numpyro_symmetry.assignment.passes import Over, Stored, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.symmetry import Group, Hard, PlainView, Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Group, Hard, PlainView, Symmetry
 
 Arrays = dict[str, np.ndarray]
 # of a statistic: a site, and which of its moments

@@ -15,8 +15,8 @@ import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move, where
-from numpyro_symmetry.symmetry import Group, Hard
-from numpyro_symmetry.symmetry.axes import FREE, Axis
+from numpyro_symmetry.symmetry import Axis, Group, Hard
+from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.hard import over, then
 
 MAX_ROUNDS = 20

@@ -16,9 +16,9 @@ import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.chunks import BLOCK, slices
-from numpyro_symmetry.symmetry import Group, Hard, Symmetry
+from numpyro_symmetry.symmetry import Axis, Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
-from numpyro_symmetry.symmetry.axes import FREE, Axis
+from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.hard import members_at, over
 
 

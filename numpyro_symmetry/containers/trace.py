@@ -11,8 +11,8 @@ import xarray as xr
 
 from numpyro_symmetry.assignment.passes import Source, is_stored
 from numpyro_symmetry.models import Model
-from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.shown import as_html, sizes
+from numpyro_symmetry.symmetry import Symmetry, as_html
+from numpyro_symmetry.symmetry.shown import sizes
 
 Arrays = dict[str, np.ndarray]
 

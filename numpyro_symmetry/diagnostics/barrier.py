@@ -22,7 +22,7 @@ from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import refuse_unlike
 from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.steps import say, saying, through
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, as_html, warn
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -33,9 +33,8 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_tracers,
     staying_in_jax,
 )
-from numpyro_symmetry.symmetry.errors import renamed, warn
+from numpyro_symmetry.symmetry.errors import renamed
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, warn_of_settings, with_arrays
-from numpyro_symmetry.symmetry.shown import as_html
 
 PATHS = ("linear", "wasserstein")
 # the logarithm of a mean over m effective draws is low by about 1/(2m): by a tenth of a nat over five

@@ -21,7 +21,7 @@ from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Dra
 from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
 from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import interval, say, saying
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry import Symmetry, as_symmetry, warn
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -32,8 +32,6 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_tracers,
     seed_of,
 )
-from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.symmetry.given import as_symmetry
 
 # an effect that exchanges exceed one time in twenty is noise
 _FLOOR = 0.95

@@ -18,8 +18,7 @@ from scipy import stats
 from numpyro_symmetry.assignment.family import State
 from numpyro_symmetry.assignment.problem import axes_of, exchanged, move
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.symmetry import Hard, Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Hard, Symmetry
 
 Arrays = dict[str, np.ndarray]
 

@@ -19,10 +19,8 @@ from numpyro_symmetry.diagnostics.energies import autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
 from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import say, saying, through
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry import Symmetry, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
-from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.null import CannotTell
 

@@ -16,9 +16,8 @@ from numpyro_symmetry.diagnostics.chains import normal_scores
 from numpyro_symmetry.diagnostics.inputs import as_rebased, invariants_of, unchanged
 from numpyro_symmetry.diagnostics.invariants import invariants as own_invariants
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_flag
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import Rebased
 
 

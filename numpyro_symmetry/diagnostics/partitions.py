@@ -20,9 +20,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from numpyro_symmetry.steps import counting, saying, through
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import as_flag, as_option, as_real_array, refuse_masked, refuse_tracers
-from numpyro_symmetry.symmetry.shown import as_html, first_of
+from numpyro_symmetry.symmetry.shown import first_of
 
 # the most numbers that are held at a time
 _MOST_NUMBERS = 2**24

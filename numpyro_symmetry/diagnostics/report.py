@@ -21,11 +21,9 @@ from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_sig
 from numpyro_symmetry.diagnostics.judged import Kind, disagreeing, is_alarm
 from numpyro_symmetry.diagnostics.reading import facts, headline
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, as_html, warn
 from numpyro_symmetry.symmetry.arguments import as_flag
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import from_element
-from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
 from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
 

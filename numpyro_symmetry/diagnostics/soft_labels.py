@@ -26,11 +26,10 @@ from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.inputs import as_rebased
 from numpyro_symmetry.entropy import log_permanent
 from numpyro_symmetry.steps import counting
-from numpyro_symmetry.symmetry import Group, SymmetryError
+from numpyro_symmetry.symmetry import Axis, Group, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
-from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.shown import as_html, some_of
+from numpyro_symmetry.symmetry.shown import some_of
 from numpyro_symmetry.traces import GaussianCost
 
 # the most labels of a group: sums over all labellings take time and memory like 2^n a draw

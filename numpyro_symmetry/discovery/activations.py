@@ -24,11 +24,10 @@ from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.compat import body_of, bound, consts_of, inlined
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, is_floating
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path

@@ -20,17 +20,14 @@ from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
 from numpyro_symmetry.discovery.telling import not_finite_message
+from numpyro_symmetry.models import discrete_of, outline
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
-from numpyro_symmetry.models.sites import discrete_of
-from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag
 from numpyro_symmetry.symmetry.errors import NotFiniteError
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.pytrees import ties_of
-from numpyro_symmetry.symmetry.shown import as_html
 
 
 class SymmetryCheck(NamedTuple):

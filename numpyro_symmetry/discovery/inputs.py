@@ -21,6 +21,7 @@ from jax import Array
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.models.arguments import as_argnum, as_model_or_function, part_of, refuse_misfit
 from numpyro_symmetry.models.trace import run_model
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_model_arguments,
@@ -29,7 +30,6 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_tracers,
     seed_of,
 )
-from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 

@@ -23,14 +23,12 @@ from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying, through
-from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.errors import NotFiniteError
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
-from numpyro_symmetry.symmetry.shown import as_html
 
 # a piece of a site that carries a group, and the axis along which it does
 Place = tuple[str, int]

@@ -17,8 +17,7 @@ from jax import Array
 
 from numpyro_symmetry.entropy.sequential import FLOOR
 from numpyro_symmetry.linalg import once, product
-from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Symmetry
 
 Guess = tuple[Array, ...]
 NO_GUESSES: Mapping[str, Guess] = MappingProxyType({})

@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from numpyro_symmetry.evidence.bridge import Bound, Estimate
-from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry import SymmetryError, warn
 
 # nats: models are told apart by a factor of a few in the evidence, which such an error may hide
 _LARGE_ERROR = 0.5

@@ -23,9 +23,8 @@ from numpyro_symmetry.chunks import at_once, slices
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.models import entrywise
 from numpyro_symmetry.models.unconstrained import inverse
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 

@@ -28,7 +28,7 @@ from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
 from numpyro_symmetry.models.arguments import as_model_or_function
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -39,7 +39,6 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_tracers,
 )
 from numpyro_symmetry.symmetry.errors import renamed
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.nouns import nouns
 
 METHODS = ("bridge", "importance", "laplace")

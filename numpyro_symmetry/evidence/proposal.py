@@ -45,9 +45,8 @@ from numpyro_symmetry.models import (
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.unconstrained import bijection_to, unconstrain
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
 from numpyro_symmetry.traces.coordinates import is_positive
 

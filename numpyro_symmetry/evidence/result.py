@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from numpyro_symmetry.entropy.importance import are_few
 from numpyro_symmetry.evidence.doubts import is_by_few
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry import as_html
 
 _FEWEST_DECIMALS, _MOST_DECIMALS = 2, 4
 

@@ -36,9 +36,8 @@ from numpyro_symmetry.models.arguments import model_of
 from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_levels, as_shape
-from numpyro_symmetry.symmetry.given import as_symmetry
 
 
 class AutoSymmetrized(AutoGuide):

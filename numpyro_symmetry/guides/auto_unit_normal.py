@@ -32,10 +32,9 @@ from numpyro_symmetry.models import as_model, entrywise, latent_of, refuse_wrong
 from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_levels, as_shape
-from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
-from numpyro_symmetry.symmetry.given import as_symmetry
+from numpyro_symmetry.symmetry.axes import names_in, padded
 
 # most numbers of a unit with a full covariance, d of which take d²/2 parameters and d³ operations a step; and the rank
 # that is added to the diagonal for larger units

@@ -13,7 +13,7 @@ import numpy as np
 
 from numpyro_symmetry.entropy.importance import are_few, effective_number, pareto_shape
 from numpyro_symmetry.guides.origin import Origin
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry import as_html
 
 
 class Particles(NamedTuple):

@@ -23,8 +23,8 @@ from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import Trace, is_latent, is_masked, trace_model, weight_of
+from numpyro_symmetry.symmetry import warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
-from numpyro_symmetry.symmetry.errors import warn
 
 # draws whose tables are in memory together, at most
 _MOST_TOGETHER = 16

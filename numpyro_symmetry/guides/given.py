@@ -12,7 +12,7 @@ from jax import Array
 from numpyro.infer import Predictive
 
 from numpyro_symmetry.devices import within_reach
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry import as_html
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from numpyro_symmetry.guides.inputs import named_arguments
 from numpyro_symmetry.guides.origin import fingerprint
 from numpyro_symmetry.models import Model, refuse_misfit
 from numpyro_symmetry.models.data import is_array
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_traced
-from numpyro_symmetry.symmetry.errors import warn
 
 # by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
 Known = dict[str, Any]

@@ -15,9 +15,8 @@ from numpyro_symmetry.guides.known import Known, known_arguments, others_in
 from numpyro_symmetry.guides.requirements import refuse_another_structure
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_traced
-from numpyro_symmetry.symmetry.errors import warn
 
 # a training loop that is not compiled may pass another number each time: after a few, only bounds ask for a proof
 _MOST_IN_TRAINING, _MOST_KEPT = 8, 100

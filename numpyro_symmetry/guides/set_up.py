@@ -33,9 +33,8 @@ from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.models.fitted import refuse_set_up_under_jit
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.axes import sites_of_groups
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
 # draws by which every number of features is judged: their noise is common to all

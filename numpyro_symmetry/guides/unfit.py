@@ -20,9 +20,8 @@ from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
 from numpyro_symmetry.models import drawn_shape, observed_of, weight_of
 from numpyro_symmetry.models.reach import dependencies
-from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
-from numpyro_symmetry.symmetry.errors import warn
 
 
 def refuse_base_guides(guide: Any) -> None:

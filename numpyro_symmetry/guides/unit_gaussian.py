@@ -23,9 +23,9 @@ from numpyro_symmetry.matching.gaussian_inputs import (
     unravel,
 )
 from numpyro_symmetry.models.compat import flat_sites
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import refuse_masked, rounding_of, shape_of
-from numpyro_symmetry.symmetry.shown import as_html, sizes
+from numpyro_symmetry.symmetry.shown import sizes
 
 Numbers = dict[str, np.ndarray]
 # roundings that a covariance may have gone through on its way here

@@ -26,8 +26,7 @@ from numpyro_symmetry.assignment.family import (
     squares,
 )
 from numpyro_symmetry.assignment.problem import axes_of, without_signs
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Symmetry, SymmetryError
 
 # a draw's tables are computed in double precision if that takes at most this many multiplications
 _IN_DOUBLE = 50_000

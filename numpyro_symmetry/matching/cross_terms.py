@@ -23,11 +23,9 @@ from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.drawn import MOST_IN_CYCLES, Table, drawn_by_any, either, prices_of
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised, rest_of
-from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry
-from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, as_html, warn
 from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.symmetry.plain import moving_blocks
-from numpyro_symmetry.symmetry.shown import as_html
 
 # the most labellings to enumerate, how many to draw where there are more, and the most numbers to compute with
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7

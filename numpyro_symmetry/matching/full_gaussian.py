@@ -26,9 +26,9 @@ from numpyro_symmetry.matching.gaussian_inputs import (
     unchecked,
     unravel,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
-from numpyro_symmetry.symmetry.shown import as_html, sizes
+from numpyro_symmetry.symmetry.shown import sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class

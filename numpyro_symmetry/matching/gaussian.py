@@ -25,7 +25,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
     refuse_what_is_not_finite,
     unchecked,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, as_html, permutations
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_key,
@@ -34,7 +34,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
-from numpyro_symmetry.symmetry.shown import as_html, sizes
+from numpyro_symmetry.symmetry.shown import sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class

@@ -16,9 +16,8 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IdentityTransform
 from numpyro.infer import autoguide as auto
 
-from numpyro_symmetry.models import latent_of
+from numpyro_symmetry.models import entrywise, latent_of
 from numpyro_symmetry.models.compat import flat_sites, unpacking
-from numpyro_symmetry.models.sites import entrywise
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_real_array

@@ -32,13 +32,20 @@ from numpyro_symmetry.matching.sides import (
     without,
 )
 from numpyro_symmetry.steps import say, saying, through
-from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry import (
+    Axis,
+    Element,
+    Hard,
+    PlainView,
+    Symmetry,
+    SymmetryError,
+    as_html,
+    as_symmetry,
+    num_transpositions,
+)
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_option, is_option, refuse_tracers, seed_of
-from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.plain import warn_of_torn
-from numpyro_symmetry.symmetry.shown import as_html
 
 
 class Match(NamedTuple):

@@ -43,13 +43,14 @@ from numpyro_symmetry.symmetry import (
     Symmetry,
     SymmetryError,
     UnsupportedGuideError,
+    as_html,
+    as_symmetry,
     compose,
     inverse,
     num_transpositions,
     transpositions_at_random,
 )
 from numpyro_symmetry.symmetry.arguments import as_flag, as_option, is_option, refuse_tracers
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     as_sites,
@@ -59,7 +60,6 @@ from numpyro_symmetry.symmetry.pytrees import (
     warn_of_settings,
     with_arrays,
 )
-from numpyro_symmetry.symmetry.shown import as_html
 
 # the costs of `match` under which members have a mean to be placed on
 _COSTS = "wasserstein", "euclidean"

@@ -18,12 +18,10 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.gaussian_inputs import refuse_what_is_not_finite
-from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, as_html, as_symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
-from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.shown import as_html
 
 
 class NearestTransposition(NamedTuple):

@@ -34,6 +34,8 @@ from numpyro_symmetry.symmetry import (
     PlainView,
     Symmetry,
     SymmetryError,
+    as_html,
+    as_symmetry,
     compose,
     num_transpositions,
 )
@@ -46,10 +48,8 @@ from numpyro_symmetry.symmetry.arguments import (
     seed_of,
     staying_in_jax,
 )
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
-from numpyro_symmetry.symmetry.shown import as_html
 
 if TYPE_CHECKING:
     import optax

@@ -17,8 +17,7 @@ from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Soft, with_signs
-from numpyro_symmetry.symmetry import Group, Hard
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, Group, Hard
 from numpyro_symmetry.symmetry.hard import over
 
 # how much of each label is spread over all labels at first: with none the slope would vanish

@@ -15,8 +15,8 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.models.sites import is_latent
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import arguments_by_path, as_count, as_option, in_short
-from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 # of a log joint, whose symmetry is asked for

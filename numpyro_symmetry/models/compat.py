@@ -15,7 +15,7 @@ from jax.extend.core import Literal
 from numpyro import primitives
 from numpyro.distributions import Distribution
 
-from numpyro_symmetry.symmetry.errors import SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _OF_DEBUGGING, _OF_AXES = ("DebugEffect", "OrderedDebugEffect"), "NamedAxisEffect"

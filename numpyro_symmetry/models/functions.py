@@ -22,7 +22,7 @@ from numpyro_symmetry.models.compat import consts_of
 from numpyro_symmetry.models.data import is_array, is_key
 from numpyro_symmetry.models.log_joint import Data, Sites, Way
 from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
-from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of, replaced, ties_of
 
 # how far from its own value a parameter is tried, in units of the root mean square of its array, or of one that is zero

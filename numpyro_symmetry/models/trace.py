@@ -38,8 +38,8 @@ from numpyro_symmetry.models.sites import (
     settings_of,
 )
 from numpyro_symmetry.models.unconstrained import bijection_to
+from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_real_array
-from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 
 _VALUED = ("sample", "param", "mutable", "plate")
 

@@ -19,7 +19,7 @@ from numpyro.distributions.transforms import StickBreakingTransform, biject_to
 from numpyro.infer.util import get_transforms
 
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
-from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError
 
 Arrays = dict[str, Array]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry import Symmetry, as_html
 
 
 class Posterior(NamedTuple):

@@ -33,9 +33,9 @@ from numpyro_symmetry.assignment.family import (
     squares,
 )
 from numpyro_symmetry.assignment.problem import without_signs
-from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
-from numpyro_symmetry.symmetry.axes import FREE, Axis
+from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces.coordinates import coordinates
 

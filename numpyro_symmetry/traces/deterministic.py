@@ -19,11 +19,10 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro_symmetry import chunks
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, Unsigned, as_html
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in
-from numpyro_symmetry.symmetry.hard import Hard, from_element
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.mixing import evenly

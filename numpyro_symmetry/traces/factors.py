@@ -14,9 +14,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.steps import counting
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, is_floating, is_real, refuse_masked
-from numpyro_symmetry.symmetry.errors import warn
 
 _MAX_SWEEPS = 1000
 

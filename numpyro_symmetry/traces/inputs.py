@@ -15,10 +15,9 @@ import xarray as xr
 from numpyro_symmetry.assignment.passes import chunks_of, computed, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays

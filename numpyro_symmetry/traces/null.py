@@ -21,11 +21,9 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
 from numpyro_symmetry.assignment.problem import exchanged, move
-from numpyro_symmetry.symmetry import PlainView, Symmetry
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import from_element, over
-from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly

@@ -30,11 +30,10 @@ from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
 from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_mapping, as_model_arguments, as_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
-from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import from_element, then, to_element
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry import Axis
 
 
 class Shuffle:

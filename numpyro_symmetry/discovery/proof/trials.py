@@ -14,11 +14,10 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import Batch, FrozenModel, Point, Values, stacked
-from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
+from numpyro_symmetry.symmetry import Element, Group, Hard, Part, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in, sites_of_groups
 from numpyro_symmetry.symmetry.families import Stack
-from numpyro_symmetry.symmetry.hard import Hard, Part
 
 # how many times what rounding allows a wrong action must change: if none does, invariance shows nothing
 CONTROL_FACTOR = 1e3
