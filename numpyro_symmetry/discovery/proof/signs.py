@@ -25,8 +25,7 @@ from numpyro_symmetry.discovery.proof.prove import holds_on
 from numpyro_symmetry.discovery.proof.trials import each_gap, movable
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
-from numpyro_symmetry.symmetry.axes import is_cut as has_concat
+from numpyro_symmetry.symmetry.axes import AxisEntry, is_cut, labels, new_name, padded, sites_of_groups
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import basis_of, beyond, combinations_of, reduced_basis
 
@@ -51,7 +50,7 @@ def cut_of(entries: Sequence[AxisEntry]) -> Cut | None:
 def in_parts(entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
     """Entries with a flattened axis, such as (gates, units), as arrays put end to end, each of which may have signs."""
     parted = tuple(map(_parted, entries))
-    return parted if not has_concat(entries) and cut_of(parted) is not None else tuple(entries)
+    return parted if not is_cut(entries) and cut_of(parted) is not None else tuple(entries)
 
 
 def _parted(entry: AxisEntry) -> AxisEntry:
@@ -222,7 +221,7 @@ def _sets_of_places(
     places: Mapping[str, Sequence[frozenset[PartOfSite]]], axes: Axes, span: Span
 ) -> Iterator[Iterable[Place]]:
     """Sets of places of a group to try for signs; ``places[site][k]`` are the parts of a site along its k-th place."""
-    if any(has_concat(entries) and cut_of(entries) is None for entries in axes.values()):
+    if any(is_cut(entries) and cut_of(entries) is None for entries in axes.values()):
         every = [(site, k) for site, here in places.items() for k in range(len(here))]
         most = len(every) if len(every) <= EFFORT.max_places else 0
         yield from itertools.chain.from_iterable(itertools.combinations(every, k) for k in range(1, most + 1))

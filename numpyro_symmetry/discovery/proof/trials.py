@@ -15,7 +15,7 @@ import numpy as np
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import Batch, FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, Hard, Part, SignedPermutation, Symmetry
-from numpyro_symmetry.symmetry.action import move as act
+from numpyro_symmetry.symmetry.action import move
 from numpyro_symmetry.symmetry.axes import names_in, sites_of_groups
 from numpyro_symmetry.symmetry.families import Stack
 
@@ -149,7 +149,7 @@ class Action(NamedTuple):
         moved = dict(values)
         for stack in self.stacks(element):
             # a scalar of NumPy is no array of it: it would be moved by JAX, in single precision
-            moved |= stack.apart(act(element, stack.entries, np.asarray(stack.of(values))))
+            moved |= stack.apart(move(element, stack.entries, np.asarray(stack.of(values))))
         return moved
 
     def stacks(self, groups: Iterable[str]) -> list[Stack]:
