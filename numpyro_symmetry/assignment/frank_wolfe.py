@@ -42,16 +42,16 @@ def frank_wolfe(problem: Problem, *, schedule: tuple[float, ...] = (0.0,)) -> di
     dtype = np.result_type(*(term.source for term in problem.terms))
     state = {name: barycentre(group, problem.batch, dtype) for name, group in problem.groups.items()}
     for weight in schedule:
-        state = _path(problem, state, weight)
+        state = _path(problem, state, weight, _MAX_STEPS)
     # labels are those of the even matrix alone: `odd` only says which signs they have
     return {name: with_signs(assign(part.even), part.odd) for name, part in state.items()}
 
 
-def _path(problem: Problem, state: dict[str, Soft], weight: float) -> dict[str, Soft]:
+def _path(problem: Problem, state: dict[str, Soft], weight: float, max_steps: int) -> dict[str, Soft]:
     active = np.arange(problem.batch)
     everyone = {name: members_at(part, active) for name, part in state.items()}
     degree = max(sum(axis.group is not None for axis in term.axes) for term in problem.terms)
-    for _ in range(_MAX_STEPS):
+    for _ in range(max_steps):
         part = problem.at(active)
         here = {name: members_at(soft, active) for name, soft in everyone.items()}
         slope = {name: part.benefit(name, here) for name in part.groups}
