@@ -1,5 +1,7 @@
 """Groups that move by themselves in each entry of an axis beside them, found by numbers."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
@@ -59,10 +61,10 @@ def alike_inputs(y):
     observe(jnp.concatenate([relu(jnp.ones((4, 2)) @ kernel[k]) @ out[k] for k in range(3)]), y)
 
 
-def one_unit_apart(x, y):
-    """The same, where the first unit of every network has a prior of its own."""
+def one_unit_apart(x, y, unit=0):
+    """The same, where one unit of every network has a prior of its own."""
     kernel, out = normal("kernel", 3, 3, 4), normal("out", 3, 4)
-    numpyro.factor("first", -jnp.square(out[:, 0] - 1).sum())
+    numpyro.factor("apart", -jnp.square(out[:, unit] - 1).sum())
     observe(jnp.concatenate([relu(x[4 * k : 4 * k + 4] @ kernel[k]) @ out[k] for k in range(3)]), y)
 
 
@@ -116,6 +118,7 @@ def test_numbers_say_so():
         # of the inputs of every unit of every network, too
         (alike_inputs, (Y,), {"kernel[-3]/kernel[-1]": "(S4)^3", "kernel[-3]/kernel[-1]/kernel[-2]": "(S2)^12"}),
         (one_unit_apart, (X, Y), {"kernel[-3]/out[-1]": "(S3)^3"}),
+        (partial(one_unit_apart, unit=-1), (X, Y), {"kernel[-3]/out[-1]": "(S3)^3"}),
         (entries_alone, (Y,), {"w[-1]": "S4", "w[-1]/w[-2]": "(S3)^4"}),
         (square, (X, Y), {"kernel[-3]/kernel[-1]": "(S2)^3"}),
         (pairs_of_groups, (Y,), {"weight": "S3", "pairs[-1]": "S4"}),
