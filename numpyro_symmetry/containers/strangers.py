@@ -108,6 +108,7 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int
     refuse_masked(data)
     refuse_nested(data)
     refuse_tracers("rebase", *data.values())
+    refuse_draws_in_several_orders(data)
     values = {}
     for site, value in data.items():
         _refuse_other_order(site, value, num_leading_dims)
@@ -138,6 +139,27 @@ def _refuse_other_order(site: str, value: Any, num_leading_dims: int | None) -> 
             f"(draw, ...). Pass the whole Dataset, xarray.Dataset(draws), which is read by name; or transpose each, "
             f"draws[{site!r}].transpose({', '.join(map(repr, counted))}, ...)."
         )
+
+
+def refuse_draws_in_several_orders(data: Mapping[str, Any]) -> None:
+    """Refuse arrays in a dict whose draws, by their coordinates, stand in another order at one site than at another.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the two sites, the dimension and the remedy.
+    """
+    first: dict[str, tuple[str, list[Any]]] = {}
+    for site, value in data.items():
+        for dim in set(draw_dims(getattr(value, "dims", ()))) & set(getattr(value, "xindexes", ())):
+            own = value[dim].values.tolist()
+            there, known = first.setdefault(dim, (site, own))
+            if own != known and set(own) == set(known):
+                raise SymmetryError(
+                    f"Sites {there!r} and {site!r} have the same coordinates along {dim!r} in two orders, and arrays "
+                    "in a dict are read by position. Pass the whole Dataset, xarray.Dataset(draws), which is read by "
+                    f"name; or bring them into one order, draws[{site!r}].sel({{{dim!r}: draws[{there!r}][{dim!r}]}})."
+                )
 
 
 def refuse_nested(data: Mapping[str, Any], what: str = "Site") -> None:

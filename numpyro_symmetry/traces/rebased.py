@@ -17,6 +17,7 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
+from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html, inverse
 from numpyro_symmetry.symmetry.arguments import (
     as_array,
@@ -297,6 +298,7 @@ class _Move:
     def _of_dict(self, values: dict[str, Any]) -> Trace:
         """Values by site as a trace, whatever the shapes of those that stay as they are."""
         refuse_masked(values)
+        refuse_draws_in_several_orders(values)
         arrays = {site: _array_of(value, f"Site {site!r}") for site, value in values.items()}
         for site, array in arrays.items():
             if site in self.gone and not set(self.out.symmetry.axes) <= set(values):

@@ -405,6 +405,13 @@ def named(w, *dims):
 
 DIMS = ("chain", "draw", "component")
 
+
+def in_two_orders(w):
+    """Draws of a dict by arrays with coordinates, those of one site in reverse."""
+    loc = named(w, *DIMS)["loc"].assign_coords(draw=np.arange(w.draws["loc"].shape[1]))
+    return {"loc": loc, "beside": loc.isel(draw=slice(None, None, -1))}
+
+
 DISCOVERY = [
     Bad("a compiled model", lambda w: ns.find_symmetry(jax.jit(mixture), (w.y,)), TypeError, COMPILED),
     Bad(
@@ -1115,6 +1122,18 @@ TRACES = [
         lambda w: ns.rebase(named(w, "component", "chain", "draw"), w.symmetry),
         ns.SymmetryError,
         ("'loc'", "('component', 'chain', 'draw')", "transpose('chain', 'draw', ...)"),
+    ),
+    Bad(
+        "named arrays, their draws in two orders",
+        lambda w: ns.rebase(in_two_orders(w), w.symmetry),
+        ns.SymmetryError,
+        ("'loc' and 'beside'", "'draw'", "xarray.Dataset(draws)", "draws['beside'].sel({'draw': draws['loc']["),
+    ),
+    Bad(
+        "named arrays to be relabelled, their draws in two orders",
+        lambda w: ns.rebase(w.draws, w.symmetry, null=False).apply(in_two_orders(w)),
+        ns.SymmetryError,
+        ("'loc' and 'beside'", "'draw'", "two orders"),
     ),
     Bad(
         "axes that contradict each other",
