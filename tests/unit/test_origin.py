@@ -117,6 +117,12 @@ def test_a_fingerprint_tells_numbers_places_and_shapes_apart():
     assert of(many) != of(changed)
 
 
+def test_arguments_that_are_no_numbers_have_no_part_in_it():
+    trace = handlers.trace(handlers.seed(regression, 0)).get_trace(X, Y)
+    few, more = (Origin.of(trace, args, {}).arguments for args in ((X, Y), (X, "w", np.array(["a"]), len, Y)))
+    assert few == more != Origin.of(trace, (X, Y, 0.0), {}).arguments
+
+
 def test_what_cannot_be_written_down_equals_itself_alone():
     def known(activation):
         return known_arguments(Model(lambda x, activation: None, (X, activation), {}), numbers_too=True)
