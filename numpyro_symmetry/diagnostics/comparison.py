@@ -23,6 +23,8 @@ COLUMNS = ("group", "slot", "effect", "floor", "contraction", "p_value", "follow
 _MAX_SLOTS, _MAX_GROUPS = 6, 4
 # below this many effective draws no method sees correlations of .85 more often than one time in five
 _FEW_FOR_CORRELATIONS = 300.0
+# a shift of so many deviations is one between numbers that do not vary, but for rounding
+_CONSTANT = 1e5
 
 
 class Drawn(NamedTuple):
@@ -176,7 +178,7 @@ def _what_differs(comparison: Comparison) -> Iterator[str]:
         for by in ("shift", "log_ratio")
     )
     if len(shifted):
-        words = [f"{entry_name(row)} by {row['shift']:+.2f}" for _, row in shifted.head(_MAX_NAMES).iterrows()]
+        words = [_shift(row, comparison) for _, row in shifted.head(_MAX_NAMES).iterrows()]
         yield (
             f"Means of {len(shifted)} of {len(table)} entries differ ({comparison.a.name} − {comparison.b.name}, in "
             f"sd): {'; '.join(words)}."
@@ -189,6 +191,15 @@ def _what_differs(comparison: Comparison) -> Iterator[str]:
         )
     if not len(shifted) and not len(spread):
         yield "No single entry stands out: they differ in how entries vary together, or in many by a little."
+
+
+def _shift(row: Any, comparison: Comparison) -> str:
+    if abs(row["shift"]) < _CONSTANT:
+        return f"{entry_name(row)} by {row['shift']:+.2f}"
+    return (
+        f"{entry_name(row)}, {row['mean_a']:.6g} throughout {comparison.a.name} and {row['mean_b']:.6g} throughout "
+        f"{comparison.b.name}"
+    )
 
 
 def entry_name(row: Any) -> str:

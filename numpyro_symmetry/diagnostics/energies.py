@@ -201,16 +201,18 @@ def _moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Shifts and log ratios ``(exchange, number)`` of block means of numbers and of their squares."""
 
-    def of_side(member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_side(member: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         weights = member / member.sum(1, keepdims=True)
         mean = weights @ means
         second = weights @ squares
+        rounding = _ROUNDING * second + np.finfo(float).tiny
         # a number that is constant on one side has no spread but rounding
-        return mean, np.maximum(second - np.square(mean), _ROUNDING * second + np.finfo(float).tiny)
+        return mean, np.maximum(second - np.square(mean), rounding), rounding
 
-    (mean_a, var_a), (mean_b, var_b) = of_side(first.astype(float)), of_side(1.0 - first)
+    (mean_a, var_a, least_a), (mean_b, var_b, least_b) = of_side(first.astype(float)), of_side(1.0 - first)
     shift = (mean_a - mean_b) / np.sqrt((var_a + var_b) / 2.0)
-    return np.where(varies, shift, 0.0), np.where(varies, 0.5 * np.log(var_a / var_b), 0.0)
+    differs = varies & (np.abs(var_a - var_b) > np.maximum(least_a, least_b))
+    return np.where(varies, shift, 0.0), np.where(differs, 0.5 * np.log(var_a / var_b), 0.0)
 
 
 def _of_largest(parts: Sequence[np.ndarray]) -> np.ndarray:

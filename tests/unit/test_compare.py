@@ -568,6 +568,21 @@ def test_sides_say_what_they_hold():
 # ---- words, of comparisons by hand -----------------------------------------------------------------------------------
 
 
+def test_a_site_that_is_constant_on_both_sides_is_said_to_be_so():
+    rng = np.random.default_rng(0)
+    sides = [
+        {"loc": [-3.0, 0.0, 3.0] + rng.standard_normal((400, 3)), "sigma": np.full(400, sigma)} for sigma in (0.1, 0.3)
+    ]
+    found = compare(*sides, Symmetry.mixture("loc"), sites=["sigma"], independent=("a", "b"), progress_bar=False)
+    assert found.verdict == "differ"
+    sigma = found.table.set_index("site").loc["sigma"]
+    assert (sigma.log_ratio, sigma.p_log_ratio) == (0.0, 1.0)
+    assert "\nMeans of 1 of 4 entries differ (a − b, in sd): sigma, 0.1 throughout a and 0.3 throughout b.\n" in str(
+        found
+    )
+    assert "Spreads" not in str(found)
+
+
 def differing(**fields):
     """Of three locations and a scale, of which two means and one spread differ at 5 %, and one mean at just that."""
     loc = [[0.0] * 3] * 4 + [[0.1, -0.9, 0.5], [0.0, np.log(2.0), 0.0], [0.5, 0.01, 0.05], [1.0, 0.03, 1.0]]
