@@ -374,7 +374,7 @@ def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
 
 def _standard_normal(site: Any) -> Any:
     """Start at a standard normal draw of the unconstrained value."""
-    if not is_latent(site) or site["fn"].support.is_discrete:
+    if not is_latent(site) or site["value"] is not None or site["fn"].support.is_discrete:
         return init_to_uniform(site)
     transform = dist.transforms.biject_to(site["fn"].support)
     shape = transform.inverse_shape(drawn_shape(site))

@@ -140,8 +140,9 @@ def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
     SymmetryError
         Naming the site.
     """
-    # as NumPyro calls the strategy: with a site that has no value yet
-    given = {name: start({**site, "value": None}) for name, site in latent.items()}
+    # as NumPyro calls the strategy: with a site that has no value yet, but for those that a handler gave one
+    drawn = {name: site for name, site in latent.items() if site["kwargs"]["rng_key"] is not None}
+    given = {name: start({**site, "value": None}) for name, site in drawn.items()}
     _refuse_misshapen({name: x for name, x in given.items() if x is not None}, latent)
 
 

@@ -14,7 +14,16 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
-from numpyro.infer import SVI, Predictive, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from numpyro.infer import (
+    SVI,
+    Predictive,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+    init_to_value,
+)
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from numpyro.infer.util import log_density
 from scipy.special import logsumexp
@@ -1266,6 +1275,17 @@ def test_parameters_that_take_no_other_value_are_left_where_they_start():
     expected = multivariate_normal(np.zeros(12), np.outer(X[:, 0], X[:, 0]) + 0.01 * np.eye(12)).logpdf(Y)
     with jax.enable_x64(True):
         assert negative_elbo(unconstrained_scale, guide, X, Y) == pytest.approx(-expected, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:init_to_uniform.* skipping initialization of site 'noise':UserWarning")
+def test_a_site_to_which_a_handler_gives_a_value_starts_there():
+    model = handlers.substitute(hierarchical, data={"noise": 0.3})
+    guide = AutoConditional(AutoNormal(model))
+    set_up(guide, X, Y)
+    np.testing.assert_allclose(parameters_of(guide, X, Y)["noise_auto_loc"], np.log(0.3), rtol=1e-6)
+    misshapen = AutoConditional(AutoNormal(model, init_loc_fn=init_to_value(values={"scale": np.ones(3)})))
+    with pytest.raises(SymmetryError, match=r"'scale' starts at values of shape \(3,\)"):
+        handlers.seed(misshapen, 0)(X, Y)
 
 
 def test_parameters_that_another_site_takes_no_other_value_of_either():
