@@ -5,7 +5,7 @@ Sites are NumPyro's messages, by name. Nothing is run here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -141,6 +141,14 @@ def without_wrappers(fn: Any) -> Any:
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
     return fn
+
+
+def layers(fn: Any) -> Iterator[Any]:
+    """A distribution, and what it wraps, from the outside in: wrappers declare its shape, or mask it."""
+    yield fn
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+        yield fn
 
 
 def entrywise(wrapped: Any) -> Any:
