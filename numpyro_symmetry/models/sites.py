@@ -21,7 +21,7 @@ from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of
 Trace = Mapping[str, Any]
 
 # kinds of sites whose dimensions have names
-_KEPT = ("sample", "deterministic")
+WITH_DIMS = ("sample", "deterministic")
 
 
 def drawn_shape(site: Mapping[str, Any]) -> tuple[int, ...]:
@@ -62,6 +62,21 @@ def weight_of(site: Mapping[str, Any]) -> Any:
 def is_fitted(site: Any) -> bool:
     """Whether a site is a parameter, or mutable state."""
     return site["type"] in ("param", "mutable")
+
+
+def is_subsampled(site: Any) -> bool:
+    """Whether a site is a plate of some of its rows."""
+    return site["type"] == "plate" and site["args"][1] not in (None, site["args"][0])
+
+
+def subsampled_plates(trace: Trace, site: str) -> dict[str, tuple[int, int]]:
+    """Plates around a site that show some of their members only: how many, and of how many."""
+    sizes = {
+        frame.name: (frame.size, trace[frame.name]["args"][0])
+        for frame in trace[site]["cond_indep_stack"]
+        if frame.name in trace
+    }
+    return {name: (shown, size) for name, (shown, size) in sizes.items() if shown < size}
 
 
 def settings_of(trace: Trace) -> dict[str, Any]:
@@ -120,7 +135,7 @@ def plate_dims(sites: Trace) -> dict[str, list[str]]:
     """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
     found = {}
     for name, site in sites.items():
-        if site["type"] not in _KEPT:
+        if site["type"] not in WITH_DIMS:
             continue
         ndim = np.ndim(site["value"])
         event = _event_of_computed(site) if site["type"] == "deterministic" else site["fn"].event_dim
