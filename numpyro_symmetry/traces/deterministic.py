@@ -17,7 +17,7 @@ import numpy as np
 from numpyro.distributions.util import scale_and_mask
 
 from numpyro_symmetry.chunks import at_once
-from numpyro_symmetry.models import Model, latent_of, outline, trace_model
+from numpyro_symmetry.models import Model, discrete_of, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, Unsigned, as_html
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -107,10 +107,9 @@ class Labelled(NamedTuple):
 def roles_of(model: Model) -> Roles:
     """The roles of a model's sites, found without computing anything."""
     trace = outline(model.function, model.args, dict(model.kwargs), jax.random.key(0))
-    latent = latent_of(trace)
     return Roles(
-        {name: jnp.shape(site["value"]) for name, site in latent.items()},
-        frozenset(name for name, site in latent.items() if site["fn"].support.is_discrete),
+        {name: jnp.shape(site["value"]) for name, site in latent_of(trace).items()},
+        frozenset(discrete_of(trace)),
         frozenset(name for name, site in trace.items() if site["type"] == "deterministic"),
     )
 
