@@ -20,7 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from numpyro_symmetry.models import layers
+from numpyro_symmetry.models import layers, without_wrappers
 
 Distribution = Any
 # logits that are likely and not certain
@@ -283,9 +283,9 @@ def observation(site: Any) -> Observation | None:
 
 def normal_prior(site: Any) -> tuple[Any, Any] | None:
     """Mean and standard deviation of a Normal site, before they are broadcast; ``None`` if it is none."""
-    *wrappers, fn = layers(site["fn"])
-    masked = any(isinstance(layer, dist.MaskedDistribution) for layer in wrappers)
-    return None if type(fn) is not dist.Normal or masked or site["scale"] is not None else (fn.loc, fn.scale)
+    # a mask stays, and is no Normal
+    fn = without_wrappers(site["fn"])
+    return (fn.loc, fn.scale) if type(fn) is dist.Normal and site["scale"] is None else None
 
 
 def _of_batch(scale: Any, batch: tuple[int, ...]) -> Array:
