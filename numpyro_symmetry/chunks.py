@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -23,6 +24,13 @@ def slices(count: int, size: int, most: int | None = None) -> Iterator[slice]:
     step = at_once(size, most)
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
+
+
+def batched(items: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    """The items in order, at most ``count`` at a time."""
+    rest = iter(items)
+    while batch := list(itertools.islice(rest, count)):
+        yield batch
 
 
 def mapped(function: Callable[[Any], Any], items: Any, step: int) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.chunks import CHUNK, slices
+from numpyro_symmetry.chunks import CHUNK, at_once, batched, slices
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import PlainView, SymmetryError
 from numpyro_symmetry.symmetry.errors import need
@@ -85,7 +85,7 @@ class Source(NamedTuple):
         from dask.delayed import delayed
 
         # draws that lie close together are read by one task, which keeps no others than those asked for
-        span = max(1, CHUNK * _BLOCKS_IN_A_WINDOW // max(1, sum(x[0].size for x in self.blank().values())))
+        span = at_once(sum(x[0].size for x in self.blank().values()), CHUNK * _BLOCKS_IN_A_WINDOW)
         cuts = np.flatnonzero(np.diff(items // span)) + 1
         runs = np.split(items, cuts)
         tasks = [delayed(_chosen)(self.parts(slice(run[0], run[-1] + 1)), run - run[0]) for run in runs]
@@ -269,7 +269,7 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     kept, total
         What is kept of every block, in a list, and the sum over all blocks.
     """
-    windows = _windows(blocks)
+    windows = list(batched(blocks, _BLOCKS_IN_A_WINDOW))
     return _together(through(_worked_on(subject, windows, work), len(windows)))
 
 
@@ -300,14 +300,11 @@ def _read_in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
     from dask.delayed import delayed
 
     source = source.only(draws)
-    tasks = [delayed(joined)(source.parts(_whole(window))) for window in _windows(blocks)]
-    for window, arrays in zip(_windows(blocks), _a_few_at_a_time(tasks, source), strict=True):
+    windows = list(batched(blocks, _BLOCKS_IN_A_WINDOW))
+    tasks = [delayed(joined)(source.parts(_whole(window))) for window in windows]
+    for window, arrays in zip(windows, _a_few_at_a_time(tasks, source), strict=True):
         there = held(source.opened(arrays), _whole(window), math.prod(source.leading))
         yield from ({name: there[name][items] for name in draws} for items in window)
-
-
-def _windows(blocks: Sequence[slice]) -> list[Sequence[slice]]:
-    return [blocks[k : k + _BLOCKS_IN_A_WINDOW] for k in range(0, len(blocks), _BLOCKS_IN_A_WINDOW)]
 
 
 def _whole(window: Sequence[slice]) -> slice:
@@ -316,9 +313,8 @@ def _whole(window: Sequence[slice]) -> slice:
 
 def _a_few_at_a_time(tasks: Sequence[Any], source: Source) -> Iterator[Any]:
     """Results of tasks in order, no more at once than there are threads: given all, Dask would read far ahead."""
-    count = _num_threads()
-    for k in range(0, len(tasks), count):
-        yield from computed(list(tasks[k : k + count]), source)
+    for some in batched(tasks, _num_threads()):
+        yield from computed(some, source)
 
 
 def _num_threads() -> int:

@@ -14,10 +14,9 @@ from jax import Array
 from numpyro import infer
 
 from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, plate_dims, trace_model
+from numpyro_symmetry.models.sites import WITH_DIMS
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_mapping, as_names, shape_of
-
-_KEPT = ("sample", "deterministic")
 
 Groups = Mapping[str, Mapping[str, Any]]
 
@@ -121,7 +120,7 @@ def check_dims(
     """
     named = as_mapping(dims, "dims", example="{'loc': ['component']}")
     known = as_mapping(coords, "coords", example="{'component': ['a', 'b']}", by="dimension")
-    shapes = {name: np.shape(site["value"]) for name, site in sites.items() if site["type"] in _KEPT}
+    shapes = {name: np.shape(site["value"]) for name, site in sites.items() if site["type"] in WITH_DIMS}
     for name, given in named.items():
         if name not in shapes:
             raise ValueError(f"dims names {name!r}; the model has sites {list(shapes)}.")

@@ -19,7 +19,6 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
-from numpyro_symmetry.matching.gaussian_inputs import refuse_unlike
 from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import SymmetryError, as_html, warn
@@ -34,7 +33,13 @@ from numpyro_symmetry.symmetry.arguments import (
     staying_in_jax,
 )
 from numpyro_symmetry.symmetry.errors import renamed
-from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, warn_of_settings, with_arrays
+from numpyro_symmetry.symmetry.pytrees import (
+    real_arrays,
+    refuse_mismatch,
+    refuse_other_structure,
+    warn_of_settings,
+    with_arrays,
+)
 
 PATHS = ("linear", "wasserstein")
 # the logarithm of a mean over m effective draws is low by about 1/(2m): by a tenth of a nat over five
@@ -208,7 +213,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
         if not side.loc:
             raise SymmetryError(f"The {name} end holds no arrays of real numbers, and so no way to the other.")
         side.check(f" of the {name} end")
-    refuse_unlike(first.loc, last.loc, ("the first end", "the second"))
+    refuse_mismatch(first.loc, last.loc, ("the first end", "the second"))
     return first, last, path != "linear" and all(are_gaussian)
 
 

@@ -21,7 +21,7 @@ from scipy import stats
 
 from numpyro_symmetry.assignment.entries import by_last_axis
 from numpyro_symmetry.assignment.passes import computed, is_stored
-from numpyro_symmetry.chunks import BLOCK, slices
+from numpyro_symmetry.chunks import BLOCK, batched, slices
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
@@ -130,15 +130,14 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
         return [of(values[..., items]) for items in through(some, len(some))]
     from dask.delayed import delayed
 
-    run, parts = delayed(of), []
-    with by_last_axis(values, some[min(_AT_ONCE, len(some)) - 1].stop) as cut:
-        for k in through(range(0, len(some), _AT_ONCE), -(-len(some) // _AT_ONCE)):
+    run, parts, lots = delayed(of), [], list(batched(some, _AT_ONCE))
+    with by_last_axis(values, lots[0][-1].stop) as cut:
+        for lot in through(lots, len(lots)):
             # every entry is in every chunk: the entries of these tasks are held in memory, as copies so that the rest
             # of their chunks is forgotten, and before the tasks run, or each of them would read all chunks
-            first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]
-            here = cut[..., first.start : last.stop].map_blocks(np.copy, dtype=values.dtype).persist()
-            shifted = [slice(items.start - first.start, items.stop - first.start) for items in some[k : k + _AT_ONCE]]
-            parts += computed([run(here[..., items]) for items in shifted])
+            first, end = lot[0].start, lot[-1].stop
+            here = cut[..., first:end].map_blocks(np.copy, dtype=values.dtype).persist()
+            parts += computed([run(here[..., items.start - first : items.stop - first]) for items in lot])
     return parts
 
 

@@ -101,10 +101,11 @@ def _as_pair(axes: Any) -> Any:
 def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
     """The one or two sites to draw, checked; chosen if none are named."""
     known = _pieces(out)
+    group = {name: next(iter(names_in(out.view.symmetry.axes[piece])), None) for name, piece in known.items()}
     slots = {name: array for name in known if (array := _slots(out, trace, name)) is not None}
     if sites is None:
         single = [site for site, array in slots.items() if array.shape[2] == 1]
-        chosen = tuple([s for s in single if _group(out, s) == _group(out, single[0])][:2]) or tuple(slots)[:1]
+        chosen = tuple([s for s in single if group[s] == group[single[0]]][:2]) or tuple(slots)[:1]
         if not chosen:
             raise SymmetryError(
                 f"None of the sites {list(known)} stands under one group alone: there are no slots to draw."
@@ -129,7 +130,7 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
                 f"Site {site!r} has {slots[site].shape[2]} values a slot; two sites are drawn with one value a slot "
                 f"each. Pass sites={site!r} to draw its first two values."
             )
-    if len(chosen) == 2 and _group(out, chosen[0]) != _group(out, chosen[1]):
+    if len(chosen) == 2 and group[chosen[0]] != group[chosen[1]]:
         raise SymmetryError(f"Sites {chosen} stand under different groups: their slots are not the same.")
     return chosen
 
@@ -138,10 +139,6 @@ def _pieces(out: Rebased) -> dict[str, str]:
     """Name -> piece: a site, or a family, goes by its own name where just one piece of it moves."""
     by_stack = by_key((out.view.stacks[piece].name, piece) for piece in out.view.symmetry.axes)
     return {stack if len(pieces) == 1 else piece: piece for stack, pieces in by_stack.items() for piece in pieces}
-
-
-def _group(out: Rebased, site: str) -> str | None:
-    return next(iter(names_in(out.view.symmetry.axes[_pieces(out)[site]])), None)
 
 
 def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:

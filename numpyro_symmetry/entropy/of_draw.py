@@ -81,7 +81,7 @@ def information(
     TypeError
         If a key is no key or a count no whole number.
     """
-    parts = _estimated(named(estimator, AUTO, TIGHT), symmetry, type(density))
+    parts = _estimated(estimator, symmetry, type(density))
     keys = [None] * len(parts) if rng_key is None else list(jax.random.split(rng_key, len(parts)))
     total = jnp.zeros((2,) if bound == "both" else ())
     for key, (part, chosen) in zip(keys, parts, strict=True):
@@ -104,27 +104,27 @@ def information(
 
 def needs_key(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> bool:
     """Whether random numbers are needed, for permutations or for the factors that propose them."""
-    chosen = [each for _, each in _estimated(named(estimator, AUTO, TIGHT), symmetry, density)]
-    return any(each.needs_key or (each.proposes and density.draws_proposal) for each in chosen)
+    return any(
+        chosen.needs_key or (chosen.proposes and density.draws_proposal)
+        for _, chosen in _estimated(estimator, symmetry, density)
+    )
 
 
 def sequential_parts(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> list[Symmetry]:
     """The parts of a symmetry that ``max_features`` concerns."""
-    parts = _estimated(named(estimator, AUTO, TIGHT), symmetry, density)
-    return [part for part, chosen in parts if chosen.sees_features]
+    return [part for part, chosen in _estimated(estimator, symmetry, density) if chosen.sees_features]
 
 
 def refusal(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> str | None:
     """Why an estimator cannot be computed for this symmetry and density; ``None`` if it can."""
-    parts = _estimated(named(estimator, AUTO, TIGHT), symmetry, density)
+    parts = _estimated(estimator, symmetry, density)
     whys = (chosen.refusal(part, density.is_table(part)) for part, chosen in parts)
     return next((why for why in whys if why is not None), None)
 
 
-def _estimated(
-    estimator: Estimator | Choice, symmetry: Symmetry, density: type[Density]
-) -> list[tuple[Symmetry, Estimator]]:
+def _estimated(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> list[tuple[Symmetry, Estimator]]:
     """The parts of a symmetry that are estimated apart, each with its estimator."""
+    estimator = named(estimator, AUTO, TIGHT)
     if not symmetry.groups:
         return []
     is_additive = isinstance(estimator, Choice) or estimator.is_additive

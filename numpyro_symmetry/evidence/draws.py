@@ -157,11 +157,10 @@ def on_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
 def _by_block(of: Callable[[np.ndarray], np.ndarray], values: Any) -> Any:
     """``of(block)`` for blocks of a fixed number of draws of a chain, joined; for stored draws, when they are read."""
     num_chains, num_draws, *event = values.shape
-    step = at_once(math.prod(event))
     if is_stored(values):
-        blocks = values.rechunk((1, step, *event))
+        blocks = values.rechunk((1, at_once(math.prod(event)), *event))
         return blocks.map_blocks(of, meta=of(np.ones((1, 1, *event), values.dtype))[:0])
-    blocks = [slice(start, start + step) for start in range(0, num_draws, step)]
+    blocks = list(slices(num_draws, math.prod(event)))
     return np.concatenate(
         [np.concatenate([of(values[k : k + 1, items]) for items in blocks], 1) for k in range(num_chains)]
     )

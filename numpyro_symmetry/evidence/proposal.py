@@ -33,6 +33,7 @@ from numpyro_symmetry.models import (
     Model,
     discrete_of,
     is_same,
+    is_subsampled,
     latent_of,
     observed_of,
     refuse_absent_state,
@@ -282,7 +283,7 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], dict[str, An
     function, args, kwargs = model
     model_trace, other = (trace_model(function, args, kwargs, key) for key in jax.random.split(rng_key))
     for name, site in model_trace.items():
-        if site["type"] == "plate" and site["args"][1] is not None and site["args"][1] < site["args"][0]:
+        if is_subsampled(site):
             raise SymmetryError(
                 f"Plate {name!r} takes {site['args'][1]} of {site['args'][0]}: the evidence is that of all data. Pass "
                 "them all, and let the plate's subsample_size be its size."

@@ -15,9 +15,9 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.guides.inside import trace_given
-from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
+from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation
 from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
-from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
+from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, layers, observed_of
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError
@@ -359,8 +359,8 @@ def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str])
             return f"the support of {name!r} depends on them"
     for name, density in before.densities.items():
         if name not in sites and not _close(density, after.densities[name]):
-            kind = type(unwrapped(trace[name]["fn"])).__name__
-            unknown = f"{name!r} depends on them and is a {kind}, of no known linear predictor"
+            *_, fn = layers(trace[name]["fn"])
+            unknown = f"{name!r} depends on them and is a {type(fn).__name__}, of no known linear predictor"
             prior = f"the prior of {name!r} depends on them{_way_out(name, trace)}"
             return unknown if trace[name]["is_observed"] else prior
     return None

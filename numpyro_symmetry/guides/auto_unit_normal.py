@@ -28,7 +28,14 @@ from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
-from numpyro_symmetry.models import as_model, entrywise, latent_of, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import (
+    as_model,
+    entrywise,
+    latent_of,
+    refuse_wrong_parameters,
+    subsampled_plates,
+    trace_model,
+)
 from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
@@ -376,8 +383,7 @@ def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> Place | None
         return None
     position, entry = moved[-1]
     name = entry.group if isinstance(entry, Unsigned) else entry
-    subsampled = any(frame.size != trace[frame.name]["args"][0] for frame in message["cond_indep_stack"])
-    if not isinstance(name, str) or name not in symmetry.groups or subsampled:
+    if not isinstance(name, str) or name not in symmetry.groups or subsampled_plates(trace, site):
         return None
     group = symmetry.groups[name]
     if group.orbits is not None or group.over:

@@ -23,7 +23,6 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, scaled_log_prob_of
 from numpyro_symmetry.guides.origin import Origin
-from numpyro_symmetry.guides.requirements import subsampled_plates
 from numpyro_symmetry.models import (
     Trace,
     enumerated_log_density,
@@ -32,6 +31,7 @@ from numpyro_symmetry.models import (
     latent_of,
     left_out,
     observed_of,
+    subsampled_plates,
     weight_of,
     without_wrappers,
 )

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models import Trace, observed_of
+from numpyro_symmetry.models import Trace, is_subsampled, observed_of
 from numpyro_symmetry.models.arguments import within_handlers
 from numpyro_symmetry.models.data import is_key, is_table
 from numpyro_symmetry.symmetry import SymmetryError
@@ -54,13 +54,8 @@ class AtInputs(Messenger):
 
     def process_message(self, msg: Any) -> None:
         """Leave no rows out of a plate that has the inputs in it."""
-        if is_batch(msg) and self.number in msg["args"]:
+        if is_subsampled(msg) and self.number in msg["args"]:
             msg["args"], msg["value"] = (msg["args"][0], self.number), jnp.arange(self.number)
-
-
-def is_batch(site: Any) -> bool:
-    """Whether a site is a plate of some of its rows."""
-    return site["type"] == "plate" and site["args"][1] not in (None, site["args"][0])
 
 
 def holders_of_observations(
@@ -77,7 +72,7 @@ def holders_of_observations(
             leaf.take(np.asarray(trace[plate.name]["value"]), axis)
             for plate in plates
             for axis in range(leaf.ndim)
-            if is_batch(trace[plate.name]) and leaf.shape[axis] == trace[plate.name]["args"][0]
+            if is_subsampled(trace[plate.name]) and leaf.shape[axis] == trace[plate.name]["args"][0]
         ]
         return any(same(array, value) for array in [leaf, *picked])
 

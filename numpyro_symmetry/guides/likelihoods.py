@@ -11,7 +11,7 @@ guides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
+
+from numpyro_symmetry.models import layers, without_wrappers
 
 Distribution = Any
 # logits that are likely and not certain
@@ -262,14 +264,13 @@ class Observation(NamedTuple):
 
 def observation(site: Any) -> Observation | None:
     """An observed site as a likelihood of a linear predictor, or ``None`` if the table has none for it."""
-    layers = list(_layers(site["fn"]))
-    fn = layers[-1]
+    *wrappers, fn = layers(site["fn"])
     if (kind := next((kind for kind in LIKELIHOODS if type(fn) is kind.family), None)) is None:
         return None
     shape = jnp.shape(site["value"])
     batch = shape[: len(shape) - site["fn"].event_dim]
     weight = _per_entry(1.0 if site["scale"] is None else _of_batch(site["scale"], batch), site["fn"])
-    masks = [_per_entry(layer._mask, layer) for layer in layers if isinstance(layer, dist.MaskedDistribution)]
+    masks = [_per_entry(layer._mask, layer) for layer in wrappers if isinstance(layer, dist.MaskedDistribution)]
     for mask in masks:
         weight = jnp.where(mask, weight, 0.0)
     value = jnp.asarray(site["value"])
@@ -282,22 +283,9 @@ def observation(site: Any) -> Observation | None:
 
 def normal_prior(site: Any) -> tuple[Any, Any] | None:
     """Mean and standard deviation of a Normal site, before they are broadcast; ``None`` if it is none."""
-    *wrappers, fn = _layers(site["fn"])
-    masked = any(isinstance(layer, dist.MaskedDistribution) for layer in wrappers)
-    return None if type(fn) is not dist.Normal or masked or site["scale"] is not None else (fn.loc, fn.scale)
-
-
-def unwrapped(fn: Distribution) -> Distribution:
-    """A distribution without wrappers that declare its shape or mask it."""
-    *_, core = _layers(fn)
-    return core
-
-
-def _layers(fn: Distribution) -> Iterator[Distribution]:
-    yield fn
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
-        yield fn
+    # a mask stays, and is no Normal
+    fn = without_wrappers(site["fn"])
+    return (fn.loc, fn.scale) if type(fn) is dist.Normal and site["scale"] is None else None
 
 
 def _of_batch(scale: Any, batch: tuple[int, ...]) -> Array:

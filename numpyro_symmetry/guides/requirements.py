@@ -38,6 +38,7 @@ from numpyro_symmetry.models import (
     latent_of,
     observed_of,
     settings_of,
+    subsampled_plates,
     trace_model,
     without_wrappers,
 )
@@ -171,16 +172,6 @@ def refuse_subsampled_latents(symmetry: Symmetry, model_trace: Trace) -> None:
             f"there. Train a guide of all data (no subsample_size), or pass what touches no such plate: {elsewhere}. "
             "rebase and match take the global sites of such a model: symmetry.restrict(sites=...)."
         )
-
-
-def subsampled_plates(model_trace: Trace, site: str) -> dict[str, tuple[int, int]]:
-    """Plates around a site that show some of their members only: how many, and of how many."""
-    sizes = {
-        frame.name: (frame.size, model_trace[frame.name]["args"][0])
-        for frame in model_trace[site]["cond_indep_stack"]
-        if frame.name in model_trace
-    }
-    return {name: (shown, size) for name, (shown, size) in sizes.items() if shown < size}
 
 
 def refuse_plate_around_everything(guide: Any) -> None:

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.guides.inputs import AtInputs, is_batch, some_rows, with_inputs
+from numpyro_symmetry.guides.inputs import AtInputs, some_rows, with_inputs
 from numpyro_symmetry.guides.inside import trace_given
-from numpyro_symmetry.models import latent_of
+from numpyro_symmetry.models import is_subsampled, latent_of
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -119,7 +119,7 @@ def refuse_picked_rows(
     sizes: dict[str, int] = {}
 
     def picked() -> dict[str, Any]:
-        batches = {n: site for n, site in trace_given(model, args, kwargs, place).items() if is_batch(site)}
+        batches = {n: site for n, site in trace_given(model, args, kwargs, place).items() if is_subsampled(site)}
         sizes.update({name: site["args"][0] for name, site in batches.items()})
         return {name: site["value"] for name, site in batches.items()}
 

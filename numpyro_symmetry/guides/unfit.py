@@ -15,10 +15,9 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
 from numpyro_symmetry.guides.affine import Trace, eligible
-from numpyro_symmetry.guides.inputs import is_batch
 from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
-from numpyro_symmetry.models import drawn_shape, observed_of, weight_of
+from numpyro_symmetry.models import drawn_shape, is_subsampled, observed_of, weight_of
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
@@ -167,7 +166,7 @@ def _refuse_values(name: str, site: Any) -> None:
 def refuse_subsampled(trace: Trace) -> None:
     """Refuse a batch as the data of an exact conditional."""
     for name, site in trace.items():
-        if is_batch(site):
+        if is_subsampled(site):
             raise SymmetryError(
                 f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
                 "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "

@@ -15,6 +15,7 @@ from jax.core import Tracer
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast
+from numpyro_symmetry.symmetry.pytrees import refuse_mismatch
 
 
 def unchecked(cls: Any, **fields: Any) -> Any:
@@ -61,21 +62,7 @@ def refuse_other_sites(first: Any, other: Any) -> None:
     """Refuse two Gaussians of different kinds, sites or shapes."""
     if type(first) is not type(other):
         raise TypeError(f"Expected another {type(first).__name__}; got {type(other).__name__}.")
-    refuse_unlike(first.loc, other.loc, ("one", "the other"))
-
-
-def refuse_unlike(first: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str]) -> None:
-    """Refuse arrays of different sites or shapes."""
-    if differing := sorted(first.keys() ^ other.keys()):
-        raise SymmetryError(
-            f"The two have different sites: {differing} are in {names[0]} or in {names[1]}, and not in both."
-        )
-    for site in first:
-        if np.shape(first[site]) != np.shape(other[site]):
-            raise SymmetryError(
-                f"The two have different shapes: site {site!r} has shape {np.shape(first[site])} in {names[0]} and "
-                f"{np.shape(other[site])} in {names[1]}."
-            )
+    refuse_mismatch(first.loc, other.loc, ("one", "the other"))
 
 
 def refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.cross_terms import CrossTerms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites, refuse_unlike
+from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites
 from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.matching.sides import (
@@ -55,6 +55,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     as_sites,
     real_arrays,
+    refuse_mismatch,
     refuse_other_structure,
     uncompared,
     warn_of_settings,
@@ -303,7 +304,7 @@ def _in_order(item: Any, first: Any) -> Any:
         refuse_other_sites(first, item)
         in_order: Any = item.in_order_of
         return in_order(first)
-    refuse_unlike(item, first, ("it", "solution 0"))
+    refuse_mismatch(item, first, ("it", "solution 0"))
     return {site: item[site] for site in first}
 
 

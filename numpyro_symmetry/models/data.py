@@ -80,8 +80,6 @@ def apart(data: Any, rng: np.random.Generator) -> Any:
     """Data with real numbers moved a little, each by its own amount."""
 
     def one(x: Any) -> Any:
-        if is_table(x):
-            return _within(x, one)
         if not (is_array(x) and jnp.issubdtype(x.dtype, jnp.floating)):
             return x
         # zeros as well, by a part of the others' size
@@ -89,7 +87,7 @@ def apart(data: Any, rng: np.random.Generator) -> Any:
         size = np.abs(np.nan_to_num(np.asarray(x), posinf=0.0, neginf=0.0)).max(initial=0.0) or 1.0
         return _as(x, np.where(np.asarray(x) == 0, little * size, np.asarray(x) * (1 - little)))
 
-    return jax.tree.map(one, data)
+    return _changed(data, one)
 
 
 def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any:
@@ -100,8 +98,6 @@ def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any
     """
 
     def one(x: Any) -> Any:
-        if is_table(x):
-            return _within(x, one)
         if not is_array(x) or not np.size(x) or not (scalars or np.ndim(x)):
             return x
         value = np.asarray(x)
@@ -115,7 +111,12 @@ def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any
             drawn = value * (1 - 0.5 * up) if is_constant else rng.choice(value.ravel(), value.shape)
         return _as(x, drawn)
 
-    return apart(jax.tree.map(one, data), rng)
+    return apart(_changed(data, one), rng)
+
+
+def _changed(data: Any, change: Callable[[Any], Any]) -> Any:
+    """Data whose leaves are changed, and the arrays in their tables."""
+    return jax.tree.map(lambda x: _within(x, change) if is_table(x) else change(x), data)
 
 
 def _within(table: Any, change: Callable[[Any], Any]) -> Any:

@@ -30,13 +30,14 @@ from numpyro_symmetry.models.placing import substitute_points
 from numpyro_symmetry.models.programs import Precision, compiled, compiled_for_many, traced
 from numpyro_symmetry.models.sites import (
     Trace,
+    is_fitted,
     is_improper,
     is_observed,
+    is_subsampled,
     is_unconstrained,
     latent_of,
     leaves_of,
     leaves_of_parameters,
-    settings_of,
     with_leaves,
 )
 from numpyro_symmetry.models.trace import data_of, known_of, trace_model
@@ -119,7 +120,12 @@ def sites_of(trace: Trace, summed_out: Collection[str], leaves: Collection[str])
         frozenset(name for name, site in latent.items() if is_improper(site["fn"])),
         tuple(summed_out),
         num_plates_of(trace),
-        {name: None for name, x in settings_of(trace).items() if x is not None and not _is_whole(trace[name])},
+        # indices of a whole plate are what they are
+        {
+            n: None
+            for n, site in trace.items()
+            if (is_fitted(site) and site["value"] is not None) or is_subsampled(site)
+        },
         ()
         if summed_out
         else tuple(n for n, site in trace.items() if is_observed(site) and not isinstance(site["fn"], dist.Unit)),
@@ -269,8 +275,3 @@ class _LogProbs(Messenger):
             # the log probability of a value outside of its support depends on whether NumPyro checks it
             with numpyro.validation_enabled(self.checks):
                 self.log_probs[msg["name"]] = scale_and_mask(msg["fn"].log_prob(msg["value"]), msg["scale"])
-
-
-def _is_whole(site: Any) -> bool:
-    """Whether a site is a plate that is not subsampled: its indices are what they are."""
-    return site["type"] == "plate" and site["args"][1] in (None, site["args"][0])

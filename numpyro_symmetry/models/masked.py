@@ -9,11 +9,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
+from numpyro.distributions import MaskedDistribution, constraints
 
 from numpyro_symmetry.models.log_joint import LOOKED_AT
 from numpyro_symmetry.models.programs import compiled, session_precision, traced
-from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of, without_wrappers
+from numpyro_symmetry.models.sites import (
+    Trace,
+    entrywise,
+    is_unconstrained,
+    latent_of,
+    layers,
+    settings_of,
+    without_wrappers,
+)
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -160,20 +168,17 @@ def is_masked(site: Any) -> bool:
 
 def left_out(site: Any) -> np.ndarray:
     """Which entries of a site a mask leaves without a density."""
-    shape, fn, left_out = np.shape(site["value"]), site["fn"], np.zeros((), bool)
-    while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
+    left_out = np.zeros((), bool)
+    for fn in layers(site["fn"]):
         if isinstance(fn, MaskedDistribution):
             mask = np.asarray(fn._mask)
             left_out = left_out | ~mask.reshape(mask.shape + (1,) * (fn.event_dim if mask.ndim else 0))
-        fn = fn.base_dist
-    return np.broadcast_to(left_out, shape)
+    return np.broadcast_to(left_out, np.shape(site["value"]))
 
 
 def _values(site: Any) -> list[Any]:
     """The values that an entry of a discrete site may have; empty for any other site."""
-    fn = site["fn"]
-    while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
-        fn = fn.base_dist
+    *_, fn = layers(site["fn"])
     try:
         return list(fn.enumerate_support(expand=False).ravel()) if fn.has_enumerate_support else []
     except NotImplementedError:  # of entries with values of their own, which nothing sums out either

@@ -15,7 +15,7 @@ from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.models.sites import drawn_shape, is_latent, is_unconstrained, without_wrappers
+from numpyro_symmetry.models.sites import drawn_shape, is_latent, is_unconstrained, layers
 from numpyro_symmetry.models.unconstrained import inverse
 
 
@@ -40,9 +40,7 @@ def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], 
 
 def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
     """A value of a distribution's shape and support: its mean, moved by noise at its own scale where that is known."""
-    fn = without_wrappers(fn)
-    if isinstance(fn, dist.MaskedDistribution):
-        return _place(fn.base_dist, noise, shape)
+    *_, fn = layers(fn)
     if isinstance(fn, dist.TransformedDistribution):
         base = fn.base_dist
         value = _place(base, noise, shape[: len(shape) - fn.event_dim] + tuple(base.event_shape))

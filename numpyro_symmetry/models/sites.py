@@ -5,7 +5,7 @@ Sites are NumPyro's messages, by name. Nothing is run here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of
 Trace = Mapping[str, Any]
 
 # kinds of sites whose dimensions have names
-_KEPT = ("sample", "deterministic")
+WITH_DIMS = ("sample", "deterministic")
 
 
 def drawn_shape(site: Mapping[str, Any]) -> tuple[int, ...]:
@@ -62,6 +62,21 @@ def weight_of(site: Mapping[str, Any]) -> Any:
 def is_fitted(site: Any) -> bool:
     """Whether a site is a parameter, or mutable state."""
     return site["type"] in ("param", "mutable")
+
+
+def is_subsampled(site: Any) -> bool:
+    """Whether a site is a plate of some of its rows."""
+    return site["type"] == "plate" and site["args"][1] not in (None, site["args"][0])
+
+
+def subsampled_plates(trace: Trace, site: str) -> dict[str, tuple[int, int]]:
+    """Plates around a site that show some of their members only: how many, and of how many."""
+    sizes = {
+        frame.name: (frame.size, trace[frame.name]["args"][0])
+        for frame in trace[site]["cond_indep_stack"]
+        if frame.name in trace
+    }
+    return {name: (shown, size) for name, (shown, size) in sizes.items() if shown < size}
 
 
 def settings_of(trace: Trace) -> dict[str, Any]:
@@ -120,7 +135,7 @@ def plate_dims(sites: Trace) -> dict[str, list[str]]:
     """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
     found = {}
     for name, site in sites.items():
-        if site["type"] not in _KEPT:
+        if site["type"] not in WITH_DIMS:
             continue
         ndim = np.ndim(site["value"])
         event = _event_of_computed(site) if site["type"] == "deterministic" else site["fn"].event_dim
@@ -141,6 +156,14 @@ def without_wrappers(fn: Any) -> Any:
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
     return fn
+
+
+def layers(fn: Any) -> Iterator[Any]:
+    """A distribution, and what it wraps, from the outside in: wrappers declare its shape, or mask it."""
+    yield fn
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+        yield fn
 
 
 def entrywise(wrapped: Any) -> Any:

@@ -15,7 +15,7 @@ from jax import Array
 from numpyro.infer import init_to_value
 from numpyro.infer.util import initialize_model
 
-from numpyro_symmetry.models import Model, latent_of, observed_of
+from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of
 from numpyro_symmetry.models.trace import refuse_misshapen_starts
 from numpyro_symmetry.models.unconstrained import unconstrain
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
@@ -78,7 +78,7 @@ def refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None
             "The model has no latent sites to sample: numpyro.sample draws none. A log density of positions is sampled "
             "by BlackJAX itself; what it draws goes into rebase as it is."
         )
-    if discrete := sorted(name for name, site in latent.items() if site["fn"].support.is_discrete):
+    if discrete := sorted(discrete_of(latent)):
         raise ValueError(
             f"Sites {discrete} are discrete, and BlackJAX follows gradients: sum them out of the model (for example "
             "MixtureSameFamily), or use NumPyro's DiscreteHMCGibbs, whose draws rebase reads as well."

@@ -134,8 +134,8 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     TypeError
         If it is a bare string, or holds anything but strings.
     """
-    names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(x, str) for x in names):
+    names = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if names is None or not all(isinstance(x, str) for x in names):
         raise TypeError(f"{name} must be a tuple of names, such as {example}; got {in_short(value)}.")
     return names
 

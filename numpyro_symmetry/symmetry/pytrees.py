@@ -8,7 +8,6 @@ from __future__ import annotations
 import numbers
 import re
 from collections.abc import Collection, Mapping
-from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ import numpy as np
 from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
+from numpyro_symmetry.symmetry.shown import first_of
 
 # names of running statistics in Flax (a collection, and a type of nnx), haiku and PyTorch
 _STATISTICS = {"batch_stats", "mean_ema", "var_ema", "running_mean", "running_var"}
@@ -104,19 +104,29 @@ def refuse_other_structure(one: Any, other: Any, names: tuple[str, str], *, shap
     Raises
     ------
     SymmetryError
-        Naming the first path at which they differ.
+        Naming the paths that only one of them has, or the first array that has another shape.
     """
-    first, second = arrays_by_path(one), arrays_by_path(other)
-    if differing := first.keys() ^ second.keys():
-        path = next(name for pair in zip_longest(first, second) for name in pair if name in differing)
-        there, missing = names if path in first else names[::-1]
-        raise SymmetryError(
-            f"The two have different sites: {path!r} is in {there}, and not in {missing}. Give trees of one structure."
-        )
-    for name in first if shapes else ():
-        if np.shape(first[name]) != np.shape(second[name]):
+    arrays = arrays_by_path(one), arrays_by_path(other)
+    refuse_mismatch(*arrays, names, shapes=shapes, remedy=" Give trees of one structure.")
+
+
+def refuse_mismatch(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    names: tuple[str, str],
+    *,
+    shapes: bool = True,
+    remedy: str = "",
+) -> None:
+    """Refuse arrays by site that are of other sites, or of other shapes."""
+    alone = [repr(site) for site in first if site not in second], [repr(site) for site in second if site not in first]
+    of_each = [(sites, "is" if len(sites) == 1 else "are", name) for sites, name in zip(alone, names, strict=True)]
+    if differing := [f"{first_of(sites)} {verb} in {name} alone" for sites, verb, name in of_each if sites]:
+        raise SymmetryError(f"The two have different sites: {', '.join(differing)}.{remedy}")
+    for site in first if shapes else ():
+        if np.shape(first[site]) != np.shape(second[site]):
             raise SymmetryError(
-                f"Site {name!r} has shape {np.shape(first[name])} in {names[0]} and {np.shape(second[name])} in "
+                f"Site {site!r} has shape {np.shape(first[site])} in {names[0]} and {np.shape(second[site])} in "
                 f"{names[1]}."
             )
 

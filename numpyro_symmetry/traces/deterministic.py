@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions.util import scale_and_mask
 
-from numpyro_symmetry import chunks
-from numpyro_symmetry.models import Model, latent_of, outline, trace_model
+from numpyro_symmetry.chunks import at_once
+from numpyro_symmetry.models import Model, discrete_of, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, Unsigned, as_html
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -107,10 +107,9 @@ class Labelled(NamedTuple):
 def roles_of(model: Model) -> Roles:
     """The roles of a model's sites, found without computing anything."""
     trace = outline(model.function, model.args, dict(model.kwargs), jax.random.key(0))
-    latent = latent_of(trace)
     return Roles(
-        {name: jnp.shape(site["value"]) for name, site in latent.items()},
-        frozenset(name for name, site in latent.items() if site["fn"].support.is_discrete),
+        {name: jnp.shape(site["value"]) for name, site in latent_of(trace).items()},
+        frozenset(discrete_of(trace)),
         frozenset(name for name, site in trace.items() if site["type"] == "deterministic"),
     )
 
@@ -263,7 +262,7 @@ def _read(model: Model, latent: Arrays, read: Callable[[Any], dict[str, Any]]) -
     at_draws = jax.vmap(at_draw)
     first = jax.eval_shape(at_draws, {s: v[:1] for s, v in latent.items()})
     size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
-    step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, chunks.CHUNK // max(1, size))))
+    step = min(num_draws, _MAX_DRAWS_AT_ONCE, at_once(size))
     # the last piece is filled up, so that one program computes all of them
     pieces = [np.minimum(np.arange(start, start + step), num_draws - 1) for start in range(0, num_draws, step)]
     is_double = any(value.dtype == np.float64 for value in latent.values())

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values, stacked
 from numpyro_symmetry.discovery.proof.rounding import FAR_NUDGE, HARDLY, MARGIN, NUDGE, SINGLE
-from numpyro_symmetry.discovery.proof.trials import batched, gap_to, gaps_to, largest_gap
+from numpyro_symmetry.discovery.proof.trials import gap_to, gaps_to, largest_gap
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 # how far out edges of supports are met, and where tails are compared, in units of the prior's spread

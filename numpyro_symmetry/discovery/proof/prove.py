@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
 from numpyro_symmetry.discovery.proof.frozen import (
@@ -26,7 +27,6 @@ from numpyro_symmetry.discovery.proof.trials import (
     Gap,
     Trial,
     Trials,
-    batched,
     control_gaps,
     each_gap,
     few_elements,

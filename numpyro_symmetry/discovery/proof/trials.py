@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import Batch, FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, Hard, Part, SignedPermutation, Symmetry
@@ -25,8 +26,6 @@ ALL_GROUPS = "all groups"
 # an element, after the name of its group, or `ALL_GROUPS` if it moves several
 Trial = tuple[str, Element]
 Trials = Callable[[Symmetry, np.random.Generator], list[Trial]]
-
-Item = TypeVar("Item")
 
 
 class Gap(NamedTuple):
@@ -238,13 +237,6 @@ def control_gaps(
                 largest_by_group[name] = largest(largest_by_group[name], gap)
         remaining = {name: rest for name, rest in remaining.items() if not largest_by_group[name].ratio > enough}
     return largest_by_group
-
-
-def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
-    """The items in order, at most ``count`` at a time."""
-    rest = iter(items)
-    while batch := list(itertools.islice(rest, count)):
-        yield batch
 
 
 def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
