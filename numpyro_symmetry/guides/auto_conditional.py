@@ -34,7 +34,7 @@ from numpyro_symmetry.guides.inside import Without
 from numpyro_symmetry.guides.kinds import parts_of
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, refuse_bounds
+from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
@@ -329,7 +329,7 @@ class AutoConditional(AutoGuide):
         if undrawn := sorted(self._others - set(given)):
             raise UnsupportedGuideError(
                 f"The base guide does not draw {undrawn}, which nothing else does: it draws {sorted(given)}. Give it a "
-                "model with all sites but those that follow."
+                f"model with all sites but those that follow. {AROUND_LISTS}"
             )
         return given
 
