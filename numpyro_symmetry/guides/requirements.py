@@ -41,6 +41,7 @@ from numpyro_symmetry.models import (
     trace_model,
     without_wrappers,
 )
+from numpyro_symmetry.models.arguments import left_at_none
 from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.models.unconstrained import inverse
@@ -113,9 +114,11 @@ def refuse_hidden_sites(
                     f"not those of the model that SVI trains on: {remedy}"
                 )
     if not is_given and not observed_of(model_trace):
+        left = left_at_none(model, args, kwargs)
+        called = f" It was called without {left}, which are None: pass the data." if left else ""
         raise SymmetryError(
-            f"The guide's model has no observed site, so no data: {remedy} A model that has no data on purpose is "
-            "named in the same way."
+            f"The guide's model has no observed site, so no data.{called} Of a model with sites hidden, {remedy} A "
+            "model that has no data on purpose is named in the same way."
         )
 
 

@@ -241,6 +241,13 @@ def test_refuses_a_guide_of_a_model_without_data_unless_it_is_named():
         AutoSymmetrized(AutoNormal(prior), Symmetry({"z": ("unit",)})).setup(KEY)
     AutoSymmetrized(AutoNormal(prior), Symmetry({"z": ("unit",)}), model=prior, check=False).setup(KEY)
 
+    def model(y=None):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    with pytest.raises(SymmetryError, match=r"called without \['y'\], which are None: pass the data"):
+        AutoSymmetrized(AutoNormal(model), Symmetry({"z": ("unit",)})).setup(KEY)
+
 
 def log_evidence_of_allocated():
     """By quadrature over the locations, the weight's polynomial integrated exactly."""
