@@ -153,6 +153,18 @@ def refuse_handlers_around(guide: object, trace: Trace) -> None:
             )
 
 
+def refuse_several_draws(symmetry: Symmetry, trace: Trace, model_trace: Trace) -> None:
+    """Refuse a guide that draws sites several times, each draw with labels of its own, and would move all alike."""
+    for site in symmetry.axes:
+        ours, theirs = (np.shape(one[site]["value"]) for one in (trace, model_trace))
+        if np.prod(ours) != np.prod(theirs):
+            raise UnsupportedGuideError(
+                f"Site {site!r} has shape {ours} in the guide and {theirs} in the model; expected one value, as the "
+                "model draws it. For several draws a step pass Trace_ELBO(num_particles=...): a guide that makes them "
+                "itself, for multi_sample_guide=True, cannot be symmetrized."
+            )
+
+
 def refuse_absent_sites(symmetry: Symmetry, trace: Trace) -> None:
     """Refuse a guide that does not draw every site the group acts on."""
     if absent := [site for site in symmetry.axes if site not in latent_values(trace)]:
