@@ -9,7 +9,7 @@ import copy
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -33,6 +33,25 @@ APART_BY_START = ("prior", "warmup")
 def draw_dims(dims: Collection[Any]) -> tuple[str, ...]:
     """The dimensions, among ``dims``, that count draws; beside "chain" or "draw", "sample" is a variable's own."""
     return tuple(dim for dim in ("chain", "draw") if dim in dims) or tuple({"sample"} & set(dims))
+
+
+class Names(NamedTuple):
+    """Names of event dimensions by site, and coordinates by dimension, as a `Trace` has them."""
+
+    dims: dict[str, tuple[str, ...]]
+    coords: dict[str, np.ndarray]
+
+
+def names_of(values: Mapping[str, Any], num_leading_dims: int = 0) -> Names:
+    """Names of arrays' dimensions by site, behind the leading ones, and coordinates, as far as they have any."""
+    arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
+    return Names(
+        {
+            site: tuple(str(dim) for dim in array.dims[num_leading_dims:] if dim not in DRAWS)
+            for site, array in arrays.items()
+        },
+        {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
+    )
 
 
 def _from_dataset(

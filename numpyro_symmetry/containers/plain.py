@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_symmetry.containers.labelled import names_of
 from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested, refuse_other_sites
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -39,7 +40,8 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
         return _without(as_given(data, written, symmetry.axes), without)
 
     leading = _leading(values, symmetry, num_leading_dims)
-    return Trace(values, leading, write, uncompared=uncompared(data, symmetry.axes))
+    names = names_of(data, len(leading))
+    return Trace(values, leading, write, *names, uncompared=uncompared(data, symmetry.axes))
 
 
 def _without(values: Any, sites: Collection[str]) -> Any:

@@ -34,10 +34,10 @@ from numpyro_symmetry.guides.inside import Without
 from numpyro_symmetry.guides.kinds import parts_of
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, refuse_bounds
+from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.arguments import model_of
+from numpyro_symmetry.models.arguments import model_of, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -244,8 +244,11 @@ class AutoConditional(AutoGuide):
         SymmetryError
             If the guide is not set up; if a parameter is missing, of another shape or not finite; if the guide is
             conditioned on observations and these are not there, or arrays have other shapes than in training.
+        TypeError
+            If an option is unknown.
         """
         sample_shape, rng_key = as_shape(sample_shape, "sample_shape"), as_key(rng_key)
+        refuse_no_option(self.sample_posterior, self.model, kwargs)
         remedy = "New inputs go to the model afterwards: Predictive(model, draws)(key, x_new)."
         self._refuse_other_data("sample_posterior", args, kwargs, remedy)
         refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
@@ -329,7 +332,7 @@ class AutoConditional(AutoGuide):
         if undrawn := sorted(self._others - set(given)):
             raise UnsupportedGuideError(
                 f"The base guide does not draw {undrawn}, which nothing else does: it draws {sorted(given)}. Give it a "
-                "model with all sites but those that follow."
+                f"model with all sites but those that follow. {AROUND_LISTS}"
             )
         return given
 

@@ -32,7 +32,7 @@ from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.arguments import model_of
+from numpyro_symmetry.models.arguments import model_of, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -284,10 +284,12 @@ class AutoSymmetrized(AutoGuide):
         SymmetryError
             If a parameter is missing, not the guide's, of another shape, not finite or outside of its constraint.
         TypeError
-            If the model does not run with the arguments given, and what it computes is asked for.
+            If an option is unknown, or the model does not run with the arguments given, and what it computes is asked
+            for.
         """
         rng_key, sample_shape = as_key(rng_key), as_shape(sample_shape, "sample_shape")
         symmetrize = as_flag(symmetrize, "symmetrize")
+        refuse_no_option(self.sample_posterior, self.model, kwargs)
         self._refuse_wrong_parameters(params, args, kwargs)
         if isinstance(self.base, AutoGuide):
             draws = self.base.sample_posterior(rng_key, params, *args, sample_shape=sample_shape, **kwargs)

@@ -23,6 +23,7 @@ from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import Trace, is_latent, is_masked, trace_model, weight_of
+from numpyro_symmetry.models.arguments import refuse_no_option
 from numpyro_symmetry.symmetry import warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 
@@ -86,8 +87,8 @@ def elbo_bounds(
         finite or outside of their constraint; if the log joint is not finite at a draw, or the evidence is infinite,
         because a mask leaves latent entries without a prior (as ``obs_mask`` does).
     TypeError, ValueError
-        If a number is not whole or less than one, the key is none, or the devices of ``sharding`` do not divide
-        ``num_particles``.
+        If a number is not whole or less than one, the key is none, an option is unknown, or the devices of
+        ``sharding`` do not divide ``num_particles``.
     """
     rng_key = as_key(rng_key)
     num_particles = as_count(num_particles, "num_particles", meaning="draws of the guide")
@@ -96,6 +97,7 @@ def elbo_bounds(
     sharding = as_sharding(sharding, num_particles, "num_particles")
     together = _MOST_TOGETHER if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
+    refuse_no_option(elbo_bounds, guide.model, kwargs)
     if guide.layout is None:
         guide = guide.setup(rng_key, *args, **kwargs)
     prove_again(guide, args, kwargs, numbers_too=True)

@@ -42,6 +42,7 @@ from numpyro_symmetry.models import (
     trace_model,
     without_wrappers,
 )
+from numpyro_symmetry.models.arguments import left_at_none
 from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.models.unconstrained import inverse
@@ -114,9 +115,11 @@ def refuse_hidden_sites(
                     f"not those of the model that SVI trains on: {remedy}"
                 )
     if not is_given and not observed_of(model_trace):
+        left = left_at_none(model, args, kwargs)
+        called = f" It was called without {left}, which are None: pass the data." if left else ""
         raise SymmetryError(
-            f"The guide's model has no observed site, so no data: {remedy} A model that has no data on purpose is "
-            "named in the same way."
+            f"The guide's model has no observed site, so no data.{called} Of a model with sites hidden, {remedy} A "
+            "model that has no data on purpose is named in the same way."
         )
 
 
@@ -148,6 +151,18 @@ def refuse_handlers_around(guide: object, trace: Trace) -> None:
                 f"Sites {held} of the guide are held by a handler around it, such as condition, and are still in the "
                 f"density of {latent!r}: put the handler around the model, "
                 f"AutoSymmetrized({type(guide).__name__}(handlers.condition(model, data=values)))."
+            )
+
+
+def refuse_several_draws(symmetry: Symmetry, trace: Trace, model_trace: Trace) -> None:
+    """Refuse a guide that draws sites several times, each draw with labels of its own, and would move all alike."""
+    for site in symmetry.axes:
+        ours, theirs = (np.shape(one[site]["value"]) for one in (trace, model_trace))
+        if np.prod(ours) != np.prod(theirs):
+            raise UnsupportedGuideError(
+                f"Site {site!r} has shape {ours} in the guide and {theirs} in the model; expected one value, as the "
+                "model draws it. For several draws a step pass Trace_ELBO(num_particles=...): a guide that makes them "
+                "itself, for multi_sample_guide=True, cannot be symmetrized."
             )
 
 

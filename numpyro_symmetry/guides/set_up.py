@@ -226,6 +226,7 @@ def _refuse(
 ) -> None:
     """Refuse whatever stands in the way of averaging over a group that has elements."""
     requirements.refuse_absent_sites(symmetry, trace)
+    requirements.refuse_several_draws(symmetry, trace, model_trace)
     requirements.refuse_subsampled_latents(symmetry, model_trace)
     if options.check and options.symmetry is not None:
         verdict = check_symmetry(model, symmetry, args, kwargs)

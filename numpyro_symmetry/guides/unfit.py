@@ -22,6 +22,11 @@ from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
 
+AROUND_LISTS = (
+    "Where other guides of an AutoGuideList draw what is missing, put the conditional around the whole list, in place "
+    "of one in it: AutoConditional(guides)."
+)
+
 
 def refuse_base_guides(guide: Any) -> None:
     """Refuse values that are no guide, and guides that cannot be restricted to fewer sites."""
@@ -218,5 +223,5 @@ def refuse_chance(
             raise SymmetryError(
                 f"The distribution of {name!r} is left to chance at given latent sites: the model hides a site of its "
                 "own (handlers.block), or draws random numbers (dropout). Sum a discrete site out in the model first, "
-                "by a mixture; leave random numbers out."
+                f"by a mixture; leave random numbers out. {AROUND_LISTS}"
             )

@@ -146,6 +146,29 @@ def refuse_misfit(
         ) from error
 
 
+def refuse_no_option(method: Callable, model: Callable, kwargs: Mapping[str, Any]) -> None:
+    """Refuse keywords that a method hands to its model, and that are neither the model's nor an option of its own.
+
+    Raises
+    ------
+    TypeError
+        Naming them, and what either takes.
+    """
+    inner = within_handlers(model)
+    try:
+        takes = inspect.signature(inner).parameters.values()
+    except (TypeError, ValueError):  # callables in C do not say what they take
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in takes):
+        return
+    if unknown := sorted(kwargs.keys() - {one.name for one in takes}):
+        options = [one.name for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY]
+        raise TypeError(
+            f"{method.__name__} takes {', '.join(options)}, and the arguments of the model "
+            f"{_name_of(inner)}({', '.join(map(str, takes))}); {unknown} is none of them."
+        )
+
+
 def _misfit(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TypeError | None:
     try:
         signature.bind(*args, **kwargs)

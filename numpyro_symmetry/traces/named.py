@@ -6,12 +6,11 @@ Knows names, axes and coordinates; no values of sites.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import xarray as xr
 
-from numpyro_symmetry.containers.labelled import DRAWS
+from numpyro_symmetry.containers.labelled import DRAWS, draw_dims, names_of
 from numpyro_symmetry.symmetry import SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
 
@@ -42,15 +41,6 @@ class Named(Protocol):
     def coords(self) -> Mapping[str, np.ndarray]:
         """Coordinates, by dimension."""
         ...
-
-
-def names_of(values: Mapping[str, Any]) -> tuple[Dims, dict[str, np.ndarray]]:
-    """Names of arrays' dimensions by site, and coordinates by dimension, as far as they have any."""
-    arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
-    return (
-        {site: tuple(str(dim) for dim in array.dims if dim not in DRAWS) for site, array in arrays.items()},
-        {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
-    )
 
 
 class _Stands(NamedTuple):
@@ -146,6 +136,41 @@ def refuse_other_draws(one: Named, other: Named, called: tuple[str, str]) -> Non
         if dim in one.coords and dim in other.coords:
             given = np.asarray(one.coords[dim]), np.asarray(other.coords[dim])
             for difference in _other_coordinates(f"dimension {dim!r}", dim, given, called):
+                raise SymmetryError(difference)
+
+
+def refuse_cost_of_others(cost: object, draws: Named, groups: Collection[str]) -> None:
+    """Refuse a cost that holds arrays of other draws, or of labels in another order, by their names.
+
+    Parameters
+    ----------
+    cost
+        Of its attributes, arrays with named dimensions are looked at.
+    draws
+        The draws that are relabelled.
+    groups
+        Dimensions along which groups stand.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the cost, the dimension, and what to write.
+    """
+    for name, array in getattr(cost, "__dict__", {}).items():
+        own, called = names_of({name: array}), f"the {name} of {type(cost).__name__}"
+        dims = tuple(getattr(array, "dims", ())) if own.dims else ()
+        counted = draw_dims(dims)
+        if dims[: len(counted)] != counted:
+            raise SymmetryError(
+                f"T{called[1:]} has dimensions {dims}, and is read by position, draws in front: transpose it, "
+                f"{name}.transpose({', '.join(map(repr, counted))}, ...)."
+            )
+        refuse_other_draws(draws, own, ("the draws", called))
+        for dim in own.coords.keys() & draws.coords.keys() & set(groups):
+            given = np.asarray(draws.coords[dim]), np.asarray(own.coords[dim])
+            for difference in _other_coordinates(
+                f"dimension {dim!r}", dim, given, ("the draws", called), are_labels=True
+            ):
                 raise SymmetryError(difference)
 
 

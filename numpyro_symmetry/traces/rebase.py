@@ -53,7 +53,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_turned_signs,
 )
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.named import groups_on, refuse_other_names
+from numpyro_symmetry.traces.named import groups_on, refuse_cost_of_others, refuse_other_names
 from numpyro_symmetry.traces.naming import (
     as_in,
     brought_to,
@@ -269,7 +269,8 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     rng = np.random.default_rng(options.seed)
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
-    cost = chosen_cost(options.cost, plain, source.loc, frame)
+    cost, along = chosen_cost(options.cost, plain, source.loc, frame), groups_on(trace.dims, bound.axes)
+    refuse_cost_of_others(cost, trace, along)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = Seen(cost, family, view, source)
 
@@ -281,7 +282,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:
         refuse_another_frame(options.reference, seen)
-        named, along = (trace_of(options.reference), trace), groups_on(trace.dims, bound.axes)
+        named = trace_of(options.reference), trace
         refuse_other_names(*named, list(bound.axes), ("the reference", "the draws"), along=along)
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point

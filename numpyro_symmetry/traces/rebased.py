@@ -17,6 +17,7 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
+from numpyro_symmetry.containers.labelled import names_of
 from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html, inverse
 from numpyro_symmetry.symmetry.arguments import (
@@ -39,7 +40,7 @@ from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.named import (
     Named,
     groups_on,
-    names_of,
+    refuse_cost_of_others,
     refuse_names_at_odds,
     refuse_other_draws,
     refuse_other_names,
@@ -254,6 +255,7 @@ class Rebased(NamedTuple):
                 "pass the draws as they were before rebasing."
             )
         refuse_other_draws(trace_of(self), trace, ("the relabelled draws", "data"))
+        refuse_cost_of_others(cost, trace, groups_on(trace.dims, self.symmetry.axes))
         plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
         family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))

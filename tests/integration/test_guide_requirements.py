@@ -233,6 +233,21 @@ def test_refuses_a_guide_of_a_model_with_sites_hidden(site):
         guide.setup(KEY, DATA)
 
 
+def test_refuses_a_guide_of_several_draws_a_step():
+    def model(y):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    def guide(y):
+        with numpyro.plate("draws", 40):
+            numpyro.sample("z", dist.Normal(jnp.arange(3.0), 1.0).to_event(1))
+
+    symmetrized = AutoSymmetrized(guide, Symmetry({"z": ("unit",)}), model=model)
+    svi = SVI(model, symmetrized, optax.adam(0.1), Trace_ELBO(multi_sample_guide=True))
+    with pytest.raises(UnsupportedGuideError, match=r"'z' has shape \(40, 3\) in the guide and \(3,\) in the model"):
+        svi.init(KEY, 1.0)
+
+
 def test_refuses_a_guide_of_a_model_without_data_unless_it_is_named():
     def prior():
         numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
@@ -240,6 +255,13 @@ def test_refuses_a_guide_of_a_model_without_data_unless_it_is_named():
     with pytest.raises(SymmetryError, match=r"no observed site.*AutoSymmetrized\(AutoNormal\(blocked\), model=model\)"):
         AutoSymmetrized(AutoNormal(prior), Symmetry({"z": ("unit",)})).setup(KEY)
     AutoSymmetrized(AutoNormal(prior), Symmetry({"z": ("unit",)}), model=prior, check=False).setup(KEY)
+
+    def model(y=None):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    with pytest.raises(SymmetryError, match=r"called without \['y'\], which are None: pass the data"):
+        AutoSymmetrized(AutoNormal(model), Symmetry({"z": ("unit",)})).setup(KEY)
 
 
 def log_evidence_of_allocated():

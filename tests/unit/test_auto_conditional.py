@@ -24,7 +24,7 @@ from numpyro.infer import (
     TraceMeanField_ELBO,
     init_to_value,
 )
-from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoMultivariateNormal, AutoNormal
 from numpyro.infer.util import log_density
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
@@ -1318,6 +1318,17 @@ def test_a_batch_is_refused_after_the_guide_was_set_up_with_all_data():
 def test_a_base_guide_draws_all_that_is_left():
     with pytest.raises(UnsupportedGuideError, match=r"does not draw \['noise'\]"), handlers.seed(rng_seed=0):
         AutoConditional(lambda *args, **kwargs: None, model=two_outputs)(X, np.stack([Y, -Y], 1))
+
+
+@pytest.mark.parametrize("model", [None, two_outputs])
+def test_a_conditional_goes_around_a_list_of_guides(model):
+    y, rest = np.stack([Y, -Y], 1), handlers.block(two_outputs, hide=["noise"])
+    guides = AutoGuideList(two_outputs)
+    guides.append(AutoNormal(handlers.block(two_outputs, expose=["noise"])))
+    guides.append(AutoConditional(AutoNormal(rest), model=model))
+    around = r"AutoGuideList.*around the whole list.*AutoConditional\(guides\)"
+    with pytest.raises((SymmetryError, UnsupportedGuideError), match=around), handlers.seed(rng_seed=0):
+        guides(X, y)
 
 
 def test_whole_numbers_in_a_prior_and_no_sites_left():

@@ -700,6 +700,18 @@ GUIDES = [
         TypeError,
         ("num_particles", *FRACTION),
     ),
+    Bad(
+        "draws by another name",
+        lambda w: w.guide.elbo_bounds(KEY, w.params, w.y, num_draws=10),
+        TypeError,
+        ("elbo_bounds takes num_particles, ", "the model", "['num_draws'] is none of them"),
+    ),
+    Bad(
+        "draws of another number",
+        lambda w: w.guide.sample_posterior(KEY, w.params, w.y, num_samples=10),
+        TypeError,
+        ("sample_posterior takes sample_shape, symmetrize, ", "['num_samples'] is none of them"),
+    ),
     Bad("integer key", lambda w: w.guide.elbo_bounds(3, w.params, w.y), TypeError, INTEGER_KEY),
     Bad("draws, integer key", lambda w: w.guide.sample_posterior(3, w.params, w.y), TypeError, INTEGER_KEY),
     Bad("data of nan", lambda w: w.guide.elbo_bounds(KEY, w.params, w.y * jnp.nan), ns.SymmetryError, ("finite",)),

@@ -9,7 +9,17 @@ import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
-from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, compare, rebase, report
+from numpyro_symmetry import (
+    AllocationCost,
+    EuclideanCost,
+    StephensCost,
+    Symmetry,
+    SymmetryError,
+    SymmetryWarning,
+    compare,
+    rebase,
+    report,
+)
 from numpyro_symmetry.traces.inputs import _says_nothing
 from tests.support import traces
 
@@ -173,6 +183,48 @@ def test_elements_are_of_the_draws_that_coordinates_name(change, words):
     for call in calls.values():
         if words is None:
             np.testing.assert_array_equal(np.asarray(call()), raw["loc"].values)
+        else:
+            with pytest.raises(SymmetryError, match=words):
+                call()
+
+
+# what is done to a cost's array, and the words
+OTHER_ARRAYS = OTHER_DRAWS | {
+    "transposed": (
+        lambda d: d.transpose("draw", "chain", ...),
+        r"dimensions \('draw', 'chain', .*transpose\('chain'",
+    ),
+    "labels in another order": (lambda d: d.sel(component=["c", "a", "b"]), r"'component'.*another order"),
+    "labels called otherwise": (lambda d: d.assign_coords(component=["low", "mid", "high"]), None),
+}
+
+
+@pytest.mark.parametrize("cost", [StephensCost, AllocationCost])
+@pytest.mark.parametrize(("change", "words"), OTHER_ARRAYS.values(), ids=OTHER_ARRAYS)
+def test_arrays_of_a_cost_are_of_the_draws_that_coordinates_name(change, words, cost):
+    data = posterior(chain=np.arange(4), draw=np.arange(10, 40), component=["a", "b", "c"])
+    p = np.random.default_rng(0).dirichlet(np.ones(3), (4, 30, 7))
+    arrays = xr.Dataset(
+        {"probabilities": ((*DRAWS, "datum", "component"), p), "allocations": ((*DRAWS, "datum"), p.argmax(-1))},
+        coords=data.coords,
+    )
+    name = "probabilities" if cost is StephensCost else "allocations"
+    out = rebase(data, traces.MIXTURE, cost=cost(arrays[name]), null=False)
+    np.testing.assert_array_equal(
+        out.elements["component"],
+        rebase(data, traces.MIXTURE, cost=cost(arrays[name].values), null=False).elements["component"],
+    )
+    if "component" not in arrays[name].dims and words is not None and "component" in words:
+        return
+    other = cost(change(arrays)[name])
+    calls = (
+        lambda: rebase(data, traces.MIXTURE, cost=other, null=False),
+        lambda: rebase(dict(data.data_vars), traces.MIXTURE, cost=other, null=False),
+        lambda: out.score(data, other),
+    )
+    for call in calls:
+        if words is None:
+            call()
         else:
             with pytest.raises(SymmetryError, match=words):
                 call()
