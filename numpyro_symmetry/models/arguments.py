@@ -156,7 +156,8 @@ def refuse_no_option(method: Callable, model: Callable, kwargs: Mapping[str, Any
     """
     inner = within_handlers(model)
     try:
-        takes = inspect.signature(inner).parameters.values()
+        # a decorator may take keywords of its own, whatever it wraps
+        takes = inspect.signature(inner, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):  # callables in C do not say what they take
         return
     if any(one.kind is one.VAR_KEYWORD for one in takes):

@@ -248,6 +248,16 @@ def test_refuses_a_guide_of_several_draws_a_step():
         svi.init(KEY, 1.0)
 
 
+def test_keywords_of_a_decorator_are_handed_to_it():
+    @functools.wraps(mixture)
+    def decorated(*args, is_loud=False):
+        return mixture(*args)
+
+    guide = AutoSymmetrized(AutoNormal(decorated), Symmetry.mixture("loc"), check=False).setup(KEY, Y, is_loud=True)
+    assert "loc" in guide.sample_posterior(KEY, GOOD, Y, is_loud=True)
+    assert np.isfinite(guide.elbo_bounds(KEY, GOOD, Y, is_loud=True, num_particles=2).lower)
+
+
 def test_refuses_a_guide_of_a_model_without_data_unless_it_is_named():
     def prior():
         numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
