@@ -164,7 +164,7 @@ def whole_numbers(values: Any) -> tuple[int, float, float] | None:
 def _is_label(values: np.ndarray) -> np.ndarray:
     """Which values are labels: -1, NaN, and the least of an integer type, with which arrays are padded, are none."""
     if is_floating(values.dtype):
-        return (values != MISSING) & np.isfinite(values)
+        return (values != MISSING) & ~np.isnan(values)
     return (
         values != MISSING if values.dtype.kind != "i" else (values != MISSING) & (values != np.iinfo(values.dtype).min)
     )

@@ -258,6 +258,7 @@ def test_labels_are_stored_in_many_ways():
     for wrong, message in (
         (z + 1, "from 1 to 3. Counted from one, .* pass z - 1"),
         (z + 0.5, "not whole"),
+        (np.where(z == 1, np.inf, z), "from 0 to inf"),
         (z.astype(str), "got <U"),
         (z > 0, "got bool"),
     ):
