@@ -216,7 +216,7 @@ def _nearest(points: np.ndarray, known: np.ndarray, of_known: Hills) -> np.ndarr
 
 def _hardly_pass(result: Modes) -> bool:
     """Whether a share rests on so few effective draws that it only says where chains began."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore"):
         effective = result.shares * (1.0 - result.shares) / np.square(result.errors)
     return not bool((effective >= _PASSING * len(result.by_chain)).all())
 
