@@ -42,14 +42,19 @@ class Names(NamedTuple):
     coords: dict[str, np.ndarray]
 
 
-def names_of(values: Mapping[str, Any], num_leading_dims: int = 0) -> Names:
-    """Names of arrays' dimensions by site, behind the leading ones, and coordinates, as far as they have any."""
+def names_of(values: Mapping[str, Any], num_leading_dims: int | None = None) -> Names:
+    """Names of arrays' event dimensions by site, and coordinates, as far as they have any.
+
+    Event dimensions are those behind the leading ones; where their number is not known, all that count no draws.
+    """
     arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
+
+    def of_event(dims: tuple[Any, ...]) -> tuple[str, ...]:
+        leading = draw_dims(dims) if num_leading_dims is None else dims[:num_leading_dims]
+        return tuple(str(dim) for dim in dims if dim not in leading)
+
     return Names(
-        {
-            site: tuple(str(dim) for dim in array.dims[num_leading_dims:] if dim not in DRAWS)
-            for site, array in arrays.items()
-        },
+        {site: of_event(array.dims) for site, array in arrays.items()},
         {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
     )
 

@@ -17,7 +17,7 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
-from numpyro_symmetry.containers.labelled import names_of
+from numpyro_symmetry.containers.labelled import draw_dims, names_of
 from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html, inverse
 from numpyro_symmetry.symmetry.arguments import (
@@ -379,7 +379,7 @@ def trace_of(out: Rebased) -> Trace:
 def _array_of(value: Any, where: str) -> Any:
     """An array of NumPy, or of Dask where it is of Dask; of named dimensions those of draws come first."""
     if isinstance(value, xr.DataArray):
-        value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
+        value = value.transpose(*draw_dims(value.dims), ...)
         # a variable that is in memory, too, has what Dask's arrays are told by
         value = value.data if value.chunks else value.values
     return value if is_stored(value) else np.asarray(as_array(value, where))

@@ -20,6 +20,7 @@ from numpyro_symmetry import (
     rebase,
     report,
 )
+from numpyro_symmetry.containers import read
 from numpyro_symmetry.traces.inputs import _says_nothing
 from tests.support import traces
 
@@ -340,3 +341,21 @@ def test_a_report_of_stacked_chains_says_that_it_sees_one():
 def test_numbers_of_entries_say_nothing_of_them(values, says):
     array = np.array(values)
     assert _says_nothing(xr.DataArray(array, dims=("x", "y")[: array.ndim])) != says
+
+
+@pytest.mark.parametrize("dims", [("component", "of"), ("component", "sample"), ("sample", "of")])
+def test_axes_of_a_site_in_a_dict_keep_their_names_whatever_they_are_called(dims):
+    """Beside chain and draw, "sample" is a dimension like any other."""
+    values = traces.mixture(draws=30)[0]["loc"]
+    coords = {dims[0]: list("abc"), dims[1]: [5, 7]}
+    both = xr.DataArray(np.stack([values, 2.0 * values], -1), dims=(*DRAWS, *dims), coords=coords)
+    symmetry = Symmetry({"loc": ("component", None)})
+    out = rebase({"loc": both}, symmetry, null=False)
+    plain = rebase({"loc": both.values}, symmetry, null=False)
+    np.testing.assert_array_equal(out.data["loc"], plain.data["loc"])
+    assert read({"loc": both}, out.symmetry, 2).dims == {"loc": dims}
+    assert str(report(out))
+    again = rebase({"loc": both}, symmetry, reference=out, null=False)
+    np.testing.assert_array_equal(again.data["loc"], plain.data["loc"])
+    np.testing.assert_array_equal(out.undo(out.data)["loc"], both.values)
+    np.testing.assert_array_equal(out.apply({"loc": both})["loc"], plain.data["loc"])
