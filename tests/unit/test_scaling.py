@@ -97,14 +97,15 @@ def test_planted_scales_and_permutations_are_recovered_together():
 def test_in_a_balanced_network_what_comes_in_has_the_norm_of_what_goes_out():
     function, shapes, _ = CASES["relu, and not tanh"]
     p = params(**shapes)
-    p["w2"] = p["w2"].at[0].set(0.0)
+    p |= {"w1": p["w1"].at[:, 1].set(0.0), "b1": p["b1"].at[1].set(0.0), "w2": p["w2"].at[0].set(0.0)}
     scaling = find_scaling(function, (p, X), find_symmetry(function, (p, X), argnum=0, signs=False))
     q = scaling.balanced(p)
     incoming = jnp.sqrt(jnp.square(q["w1"]).sum(0) + jnp.square(q["b1"]))
     outgoing = jnp.linalg.norm(q["w2"], axis=1)
-    assert incoming[1:] == pytest.approx(np.asarray(outgoing[1:]), rel=1e-5)
-    # a unit that nothing reads stays as it is
+    assert incoming[2:] == pytest.approx(np.asarray(outgoing[2:]), rel=1e-5)
+    # a unit that nothing reads stays as it is, and so does one that reads nothing
     assert (q["w1"][:, 0] == p["w1"][:, 0]).all()
+    assert (q["w2"][1] == p["w2"][1]).all()
 
 
 def test_what_is_no_network_is_refused():
