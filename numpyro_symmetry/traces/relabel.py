@@ -103,7 +103,7 @@ def relabel(
         num_rounds += 1
         state, objective, means, moved = _round(family, moving, natural, partition, state, effort)
         gain, best = objective.mean() - best, objective.mean()
-        settled = not moved or (num_rounds > 1 and gain <= _TOLERANCE * _size(family, best))
+        settled = not moved or gain <= _TOLERANCE * _size(family, best)
         if settled or num_rounds == max_rounds:
             still = {name: group.identity((family.num_draws,)) for name, group in groups.items()}
             return Relabelling(still | state, natural, objective, num_rounds, settled or max_rounds == 1)
