@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 
 from numpyro_symmetry.containers.labelled import names_of
 from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested, refuse_other_sites
@@ -48,8 +49,10 @@ def _without(values: Any, sites: Collection[str]) -> Any:
     return {site: value for site, value in values.items() if site not in sites} if sites else values
 
 
-def like(given: Any, new: np.ndarray) -> Any:
-    """New values as an array of the library that ``given`` is of."""
+def like(given: Any, new: Any) -> Any:
+    """New values as an array of the library that ``given`` is of, of the same names where its dimensions have any."""
+    if isinstance(given, xr.DataArray):
+        return given.copy(deep=False, data=new)
     return jnp.asarray(new) if isinstance(given, jax.Array) else new
 
 

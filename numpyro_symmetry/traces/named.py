@@ -5,10 +5,12 @@ Knows names, axes and coordinates; no values of sites.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import xarray as xr
 
 from numpyro_symmetry.containers.labelled import DRAWS, draw_dims, names_of
 from numpyro_symmetry.symmetry import SymmetryError, Unsigned
@@ -145,7 +147,7 @@ def refuse_cost_of_others(cost: object, draws: Named, groups: Collection[str]) -
     Parameters
     ----------
     cost
-        Of its attributes, arrays with named dimensions are looked at.
+        Of its parts, arrays with named dimensions are looked at.
     draws
         The draws that are relabelled.
     groups
@@ -156,10 +158,9 @@ def refuse_cost_of_others(cost: object, draws: Named, groups: Collection[str]) -
     SymmetryError
         Naming the cost, the dimension, and what to write.
     """
-    for name, array in getattr(cost, "__dict__", {}).items():
+    for name, array in _named_arrays(_parts(cost) | getattr(cost, "__dict__", {})):
         own, called = names_of({name: array}), f"the {name} of {type(cost).__name__}"
-        dims = tuple(getattr(array, "dims", ())) if own.dims else ()
-        counted = draw_dims(dims)
+        dims, counted = array.dims, draw_dims(array.dims)
         if dims[: len(counted)] != counted:
             raise SymmetryError(
                 f"T{called[1:]} has dimensions {dims}, and is read by position, draws in front: transpose it, "
@@ -172,6 +173,24 @@ def refuse_cost_of_others(cost: object, draws: Named, groups: Collection[str]) -
                 f"dimension {dim!r}", dim, given, ("the draws", called), are_labels=True
             ):
                 raise SymmetryError(difference)
+
+
+def _named_arrays(parts: Mapping[str, Any]) -> Iterator[tuple[str, xr.DataArray]]:
+    """Arrays with named dimensions among parts, and parts of these, each by the name of its part."""
+    for name, part in parts.items():
+        if isinstance(part, xr.DataArray):
+            yield name, part
+        else:
+            yield from _named_arrays(_parts(part))
+
+
+def _parts(whole: object) -> dict[str, Any]:
+    """Entries of a mapping or a sequence, and fields of a dataclass, by name; of whatever else there are none."""
+    if isinstance(whole, list | tuple):
+        whole = dict(zip(getattr(whole, "_fields", range(len(whole))), whole, strict=True))
+    if dataclasses.is_dataclass(whole):
+        whole = {field.name: getattr(whole, field.name, None) for field in dataclasses.fields(whole)}
+    return {str(name): part for name, part in whole.items()} if isinstance(whole, Mapping) else {}
 
 
 def are_of_others(one: Named, other: Named, site: str, free: Collection[str]) -> bool:
