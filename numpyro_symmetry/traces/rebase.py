@@ -35,6 +35,7 @@ from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_mapping, a
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, then, to_element
+from numpyro_symmetry.symmetry.named import groups_on, refuse_other_names
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
@@ -53,7 +54,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_turned_signs,
 )
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.named import groups_on, refuse_cost_of_others, refuse_other_names
+from numpyro_symmetry.traces.named import refuse_cost_of_others
 from numpyro_symmetry.traces.naming import (
     as_in,
     brought_to,

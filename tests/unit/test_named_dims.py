@@ -19,6 +19,9 @@ from numpyro_symmetry import (
     SymmetryError,
     SymmetryWarning,
     compare,
+    loss_barrier,
+    match,
+    merge,
     rebase,
     report,
 )
@@ -154,6 +157,33 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
     }
     for name, call in calls.items():
         if words is None or (name == "compare" and is_compared):
+            call()
+        else:
+            with pytest.raises(SymmetryError, match=words):
+                call()
+
+
+@pytest.mark.parametrize(("change", "words", "labels_are_free"), OTHERWISE.values(), ids=OTHERWISE)
+@pytest.mark.parametrize("kind", [dict, xr.Dataset])
+def test_points_that_are_read_by_position_and_called_otherwise_are_refused(change, words, labels_are_free, kind):
+    rng = np.random.default_rng(0)
+    coords = {"feature": ["x", "y", "z"], "component": ["a", "b", "c"], "grid": [0.1, 0.2, 0.3]}
+    coords["day"] = np.array(["2010-01-01", "2010-01-02", "2010-01-03"], "datetime64[ns]")
+    dims = {"loc": ("feature", "component"), "f": ("grid",), "g": ("day",)}
+    first = xr.Dataset({site: (names, rng.standard_normal((3,) * len(names))) for site, names in dims.items()}, coords)
+    symmetry, other = Symmetry({"loc": (None, "component")}), change(first)
+    one, two = (kind(data.data_vars) for data in (first, other))
+    calls = {
+        "match": lambda: match(one, two, symmetry),
+        "merge": lambda: merge([one, one, two], symmetry),
+        "members": lambda: rebase([one, one, two], symmetry, null=False, axes={"f": (), "g": ()}),
+    }
+    if words is not None:
+        # between two ends labels are like any other entries
+        with pytest.raises(SymmetryError, match=words):
+            loss_barrier(lambda v: v["loc"][0] ** 2, one, two)
+    for call in calls.values():
+        if words is None or labels_are_free:
             call()
         else:
             with pytest.raises(SymmetryError, match=words):
