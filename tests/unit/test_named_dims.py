@@ -151,6 +151,8 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
     calls = {
         "compare": lambda: compare(data, other, symmetry, num_exchanges=19),
         "reference": lambda: rebase(other, symmetry, reference=out, null=False),
+        "point": lambda: rebase(data, symmetry, reference=other.mean(DRAWS), null=False),
+        "points by name": lambda: rebase(data, symmetry, reference=dict(other.mean(DRAWS).data_vars), null=False),
         "container": lambda: out.apply(other),
         "array": lambda: out.undo({"loc": other["loc"]}),
         "score": lambda: out.score(other, EuclideanCost()),
