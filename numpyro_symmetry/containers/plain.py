@@ -9,10 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 
 from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested, refuse_other_sites
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
@@ -25,6 +22,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     as_given,
     as_sites,
     comes_by_site,
+    like,
     refuse_other_structure,
     replaced,
     uncompared,
@@ -47,13 +45,6 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
 
 def _without(values: Any, sites: Collection[str]) -> Any:
     return {site: value for site, value in values.items() if site not in sites} if sites else values
-
-
-def like(given: Any, new: Any) -> Any:
-    """New values as an array of the library that ``given`` is of, of the same names where its dimensions have any."""
-    if isinstance(given, xr.DataArray):
-        return given.copy(deep=False, data=new)
-    return jnp.asarray(new) if isinstance(given, jax.Array) else new
 
 
 # Draws without chains are, as a rule, at least so many times as many as the labels behind them. Where both readings

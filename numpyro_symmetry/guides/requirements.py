@@ -162,9 +162,14 @@ def refuse_handlers_around(guide: object, trace: Trace) -> None:
 
 
 def refuse_several_draws(symmetry: Symmetry, trace: Trace, model_trace: Trace) -> None:
-    """Refuse a guide that draws sites several times, each draw with labels of its own, and would move all alike."""
+    """Refuse a guide that draws sites several times, each draw with labels of its own, or of another size."""
     for site in symmetry.axes:
         ours, theirs = (np.shape(one[site]["value"]) for one in (trace, model_trace))
+        if len(ours) == len(theirs) and ours != theirs:
+            raise UnsupportedGuideError(
+                f"Site {site!r} has shape {ours} in the guide and {theirs} in the model. If parameters were handed on, "
+                "such as init_params, they are those of a guide of another size: start from those of this one."
+            )
         if np.prod(ours) != np.prod(theirs):
             raise UnsupportedGuideError(
                 f"Site {site!r} has shape {ours} in the guide and {theirs} in the model; expected one value, as the "

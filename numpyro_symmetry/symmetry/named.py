@@ -12,6 +12,7 @@ import numpy as np
 
 from numpyro_symmetry.symmetry.axes import AxisEntry, Unsigned
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.pytrees import has_names
 
 Dims = Mapping[str, tuple[str, ...]]
 Axes = Mapping[str, tuple[AxisEntry, ...]]
@@ -84,8 +85,7 @@ def names_of(values: Mapping[str, Any], num_leading_dims: int | None = None) -> 
 
     Event dimensions are those behind the leading ones; where their number is not known, all that count no draws.
     """
-    # of what has named dimensions, arrays alone have indexes of their own
-    arrays = {site: array for site, array in values.items() if hasattr(array, "xindexes") and hasattr(array, "dtype")}
+    arrays = {site: array for site, array in values.items() if has_names(array)}
 
     def of_event(dims: tuple[Any, ...]) -> tuple[str, ...]:
         leading = draw_dims(dims) if num_leading_dims is None else dims[:num_leading_dims]

@@ -17,7 +17,6 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
-from numpyro_symmetry.containers.plain import like
 from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html, inverse
 from numpyro_symmetry.symmetry.arguments import (
@@ -33,7 +32,7 @@ from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.named import Named, draw_dims, groups_on, names_of, refuse_other_names
-from numpyro_symmetry.symmetry.pytrees import comes_by_site
+from numpyro_symmetry.symmetry.pytrees import comes_by_site, like
 from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import refuse_no_cost

@@ -265,6 +265,14 @@ def test_refuses_a_guide_of_several_draws_a_step():
         svi.init(KEY, 1.0)
 
 
+def test_parameters_of_a_guide_of_another_size_are_refused_as_such():
+    """They were told to be several draws a step."""
+    svi = SVI(mixture, AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc")), optax.adam(0.1), Trace_ELBO())
+    wide = {"loc_auto_loc": jnp.zeros(5), "loc_auto_scale": jnp.ones(5)}
+    with pytest.raises(UnsupportedGuideError, match=r"'loc' has shape \(5,\) in the guide and \(3,\) .* init_params"):
+        svi.init(KEY, Y, init_params=wide)
+
+
 def test_keywords_of_a_decorator_are_handed_to_it():
     @functools.wraps(mixture)
     def decorated(*args, is_loud=False):

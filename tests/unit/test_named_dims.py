@@ -184,9 +184,11 @@ def test_points_that_are_read_by_position_and_called_otherwise_are_refused(chang
         # between two ends labels are like any other entries
         with pytest.raises(SymmetryError, match=words):
             loss_barrier(lambda v: v["loc"][0] ** 2, one, two)
-    for call in calls.values():
+    for name, call in calls.items():
         if words is None or labels_are_free:
-            call()
+            found = call()
+            if name == "merge":
+                xr.testing.assert_identical(found.merged["f"], first["f"])
         else:
             with pytest.raises(SymmetryError, match=words):
                 call()
