@@ -201,7 +201,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
         warn_of_settings(a, b, ("the first end", "the second"))
     # whole numbers of a tree, such as counters and masks, have no values between the ends
     ends = [real_arrays(side) if is_tree(side) else read(side) for side in (a, b)]
-    refuse_others(*ends, {}, ("the first end", "the second"))
+    refuse_others(ends[0], ends[1], {}, ("the first end", "the second"))
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
     if path != "linear" and any(hasattr(side, "covariance") for side in ends):
         raise SymmetryError(

@@ -276,8 +276,10 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     seen = Seen(cost, family, view, source)
 
     say("looking for the likeliest labels")
-    if frame is not None or isinstance(options.reference, Mapping):
-        given = names_of(options.reference, 0) if frame is None else trace_of(options.reference)
+    if isinstance(reference := options.reference, Rebased):
+        refuse_another_frame(reference, seen)
+    if isinstance(reference, Rebased | Mapping):
+        given = trace_of(reference) if isinstance(reference, Rebased) else names_of(reference, 0)
         refuse_other_names(given, trace, list(bound.axes), ("the reference", "the draws"), along=along)
     if frame is None:
         # a reference gives slots their names, and has no other say
@@ -285,7 +287,6 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         found, index = _searched(trace, seen, options, effort, rng)
         found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:
-        refuse_another_frame(options.reference, seen)
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point
     wanted = options.null and trace.num_draws > 1
