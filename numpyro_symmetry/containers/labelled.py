@@ -9,16 +9,15 @@ import copy
 import sys
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.named import DRAWS, draw_dims
 
-# dimensions that count draws
-DRAWS = ("chain", "draw", "sample")
 # a variable that says which regions of a store are complete, and an attribute that says which draws they hold
 COMPLETE, MARK = "is_complete", "numpyro_symmetry"
 # groups of a container that hold the same draws in other forms, which are left as they are
@@ -28,35 +27,6 @@ PREDICTED = ("posterior_predictive", "predictions")
 # groups that hold data, or whose draws are not the posterior's
 APART = (".", "posterior", "observed_data", "constant_data", "predictions_constant_data", "sample_stats_prior")
 APART_BY_START = ("prior", "warmup")
-
-
-def draw_dims(dims: Collection[Any]) -> tuple[str, ...]:
-    """The dimensions, among ``dims``, that count draws; beside "chain" or "draw", "sample" is a variable's own."""
-    return tuple(dim for dim in ("chain", "draw") if dim in dims) or tuple({"sample"} & set(dims))
-
-
-class Names(NamedTuple):
-    """Names of event dimensions by site, and coordinates by dimension, as a `Trace` has them."""
-
-    dims: dict[str, tuple[str, ...]]
-    coords: dict[str, np.ndarray]
-
-
-def names_of(values: Mapping[str, Any], num_leading_dims: int | None = None) -> Names:
-    """Names of arrays' event dimensions by site, and coordinates, as far as they have any.
-
-    Event dimensions are those behind the leading ones; where their number is not known, all that count no draws.
-    """
-    arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
-
-    def of_event(dims: tuple[Any, ...]) -> tuple[str, ...]:
-        leading = draw_dims(dims) if num_leading_dims is None else dims[:num_leading_dims]
-        return tuple(str(dim) for dim in dims if dim not in leading)
-
-    return Names(
-        {site: of_event(array.dims) for site, array in arrays.items()},
-        {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
-    )
 
 
 def _from_dataset(

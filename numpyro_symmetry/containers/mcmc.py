@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.containers.plain import like
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.models.compat import arguments_of, states_of, with_states
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.pytrees import like
 
 
 def _read(data: Any, *_: Any) -> Trace:

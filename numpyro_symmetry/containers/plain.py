@@ -9,21 +9,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.containers.labelled import names_of
 from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested, refuse_other_sites
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers, shape_of
 from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.named import names_of, refuse_others
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     as_given,
     as_sites,
     comes_by_site,
+    like,
     refuse_other_structure,
     replaced,
     uncompared,
@@ -46,11 +45,6 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
 
 def _without(values: Any, sites: Collection[str]) -> Any:
     return {site: value for site, value in values.items() if site not in sites} if sites else values
-
-
-def like(given: Any, new: np.ndarray) -> Any:
-    """New values as an array of the library that ``given`` is of."""
-    return jnp.asarray(new) if isinstance(given, jax.Array) else new
 
 
 # Draws without chains are, as a rule, at least so many times as many as the labels behind them. Where both readings
@@ -153,6 +147,7 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
             if any(comes_by_site(one, symmetry.axes) for one in data):
                 raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
             refuse_other_structure(data[0], data[k], ("the first member", f"member {k}"))
+        refuse_others(members[0], member, symmetry.axes, ("the first member", f"member {k}"))
         for site in sorted(sites):
             if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(members[0][site], where):
                 raise SymmetryError(

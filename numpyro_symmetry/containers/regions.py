@@ -16,10 +16,11 @@ import xarray as xr
 from tqdm import tqdm
 
 from numpyro_symmetry.chunks import CHUNK
-from numpyro_symmetry.containers.labelled import COMPLETE, DRAWS, MARK, groups_of
+from numpyro_symmetry.containers.labelled import COMPLETE, MARK, groups_of
 from numpyro_symmetry.steps import interval
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.errors import need
+from numpyro_symmetry.symmetry.named import DRAWS
 
 _REGION = f"{COMPLETE}_region"
 # chunks to a region: enough for all cores, few enough that little is done again

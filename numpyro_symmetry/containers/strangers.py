@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.containers.labelled import draw_dims
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.named import draw_dims
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 _EXPECTED = (

@@ -33,6 +33,7 @@ from numpyro_symmetry.symmetry.arguments import (
     staying_in_jax,
 )
 from numpyro_symmetry.symmetry.errors import renamed
+from numpyro_symmetry.symmetry.named import refuse_others
 from numpyro_symmetry.symmetry.pytrees import (
     real_arrays,
     refuse_mismatch,
@@ -200,6 +201,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
         warn_of_settings(a, b, ("the first end", "the second"))
     # whole numbers of a tree, such as counters and masks, have no values between the ends
     ends = [real_arrays(side) if is_tree(side) else read(side) for side in (a, b)]
+    refuse_others(ends[0], ends[1], {}, ("the first end", "the second"))
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
     if path != "linear" and any(hasattr(side, "covariance") for side in ends):
         raise SymmetryError(

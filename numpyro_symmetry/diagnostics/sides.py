@@ -15,10 +15,10 @@ from jax import Array
 from numpyro_symmetry.containers import Trace, draws_of_guide, is_guide, read
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.named import are_of_others, groups_on, refuse_other_names
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
 from numpyro_symmetry.traces.inputs import drawn_at, looks_labelled, sized
-from numpyro_symmetry.traces.named import are_of_others, groups_on, refuse_other_names
 
 Arrays = dict[str, Any]
 

@@ -136,9 +136,16 @@ def _unblocked(model: Any) -> Any:
 
 
 def refuse_handlers_around(guide: object, trace: Trace) -> None:
-    """Refuse handlers around the guide that rename its sites, or hold some that it draws together with others."""
-    own = getattr(guide, "prototype_trace", None) or {}
-    strange = [name for name in latent_values(trace) if name not in own]
+    """Refuse handlers around the guide that rename or hide its sites, or hold some that it draws with others."""
+    own, drawn = getattr(guide, "prototype_trace", None) or {}, latent_values(trace)
+    strange = [name for name in drawn if name not in own]
+    hidden = [name for name in drawn if trace[name].get("stop")]
+    if 0 < len(hidden) < len(drawn):
+        raise UnsupportedGuideError(
+            f"Sites {hidden} of the guide are hidden by a handler around it, such as block, and would still be in the "
+            "correction: put the handler around the model, and pass the whole model beside it, "
+            f"AutoSymmetrized({type(guide).__name__}(handlers.block(model, hide={hidden})), model=model)."
+        )
     for site in latent_of(own):
         if site not in trace and (names := [name for name in strange if name.endswith(site)]):
             raise UnsupportedGuideError(
@@ -155,9 +162,14 @@ def refuse_handlers_around(guide: object, trace: Trace) -> None:
 
 
 def refuse_several_draws(symmetry: Symmetry, trace: Trace, model_trace: Trace) -> None:
-    """Refuse a guide that draws sites several times, each draw with labels of its own, and would move all alike."""
+    """Refuse a guide that draws sites several times, each draw with labels of its own, or of another size."""
     for site in symmetry.axes:
         ours, theirs = (np.shape(one[site]["value"]) for one in (trace, model_trace))
+        if len(ours) == len(theirs) and ours != theirs:
+            raise UnsupportedGuideError(
+                f"Site {site!r} has shape {ours} in the guide and {theirs} in the model. If parameters were handed on, "
+                "such as init_params, they are those of a guide of another size: start from those of this one."
+            )
         if np.prod(ours) != np.prod(theirs):
             raise UnsupportedGuideError(
                 f"Site {site!r} has shape {ours} in the guide and {theirs} in the model; expected one value, as the "

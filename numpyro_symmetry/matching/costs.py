@@ -54,7 +54,7 @@ class SquaredDistance:
         small = numbers * max((group.degree for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
 
         def statistics(items: Items) -> Statistics:
-            found = {(s, m): moments[m][s][items].reshape(-1, *shape) for (s, m), shape in shapes.items()}
+            found = {(s, m): _of_shape(moments[m][s][items], shape) for (s, m), shape in shapes.items()}
             return {name: x.astype(float, copy=False) for name, x in found.items()} if small else found
 
         weights = {(site, moment): source.weights.get(site, 1.0) for site, moment in shapes}
@@ -80,7 +80,7 @@ class LogDensity:
         half_log = 0.5 * math.log(2.0 * math.pi)
 
         def wide(by_site: Mapping[str, np.ndarray], items: Items) -> dict[str, np.ndarray]:
-            return {s: x[items].astype(float).reshape(-1, *shapes[s, "first"]) for s, x in by_site.items()}
+            return {s: _of_shape(x[items].astype(float), shapes[s, "first"]) for s, x in by_site.items()}
 
         def scales(items: Items, of: str) -> dict[str, np.ndarray]:
             found = wide(source.scale or {}, items)
@@ -163,6 +163,11 @@ class ActivationCost:
                 "activations must be a function from the values of one network to arrays by group; got "
                 f"{type(self.activations).__name__}."
             )
+
+
+def _of_shape(sources: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Sources, each of this shape, which may hold no numbers."""
+    return sources.reshape(len(sources), *shape)
 
 
 def _opened(

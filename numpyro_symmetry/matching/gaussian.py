@@ -6,6 +6,7 @@ one; what JAX makes of one as a pytree, such as its gradient, need not be a Gaus
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -154,7 +155,7 @@ class DiagonalGaussian:
                 raise SymmetryError(f"Site {site!r} has shape {array.shape}, fewer than {lead} leading dimensions.")
             leading.setdefault(array.shape[:lead], site)
             refuse_what_is_not_finite(array, f"Site {site!r}")
-            flat[site] = array.reshape(-1, *array.shape[lead:])
+            flat[site] = array.reshape(math.prod(array.shape[:lead]), *array.shape[lead:])
         if len(leading) > 1:
             raise SymmetryError(
                 f"Sites have different numbers of draws: { ({site: shape for shape, site in leading.items()}) }. Check "

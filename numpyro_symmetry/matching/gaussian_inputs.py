@@ -93,7 +93,9 @@ def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple
     ones = {site: np.ones(np.shape(x)) for site, x in loc.items()}
 
     def ravelled(by_site: dict[str, Any]) -> np.ndarray:
-        flat = (np.asarray(x).reshape(-1, int(np.prod(np.shape(loc[s]), dtype=int))) for s, x in by_site.items())
+        flat = (
+            np.reshape(x, (-1, np.size(loc[s]))) if np.size(loc[s]) else np.zeros((1, 0)) for s, x in by_site.items()
+        )
         flat = [np.broadcast_to(x, (math.prod(batch), x.shape[-1])) for x in flat]
         return np.concatenate(flat, -1).reshape(*batch, -1)
 

@@ -45,6 +45,7 @@ from numpyro_symmetry.symmetry import (
 )
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_option, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
+from numpyro_symmetry.symmetry.named import refuse_others
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 
 
@@ -224,6 +225,7 @@ def _matched(
     beside = refuse_other_trees(target, source, symmetry.axes)
     target, source = read(target, symmetry.axes), read(source, symmetry.axes)
     refuse_draws(target, symmetry, "target")
+    refuse_others(target, source, symmetry.axes, ("the target", "the source"))
     if pairs := complex_sites(target, source):
         symmetry = of_pairs(symmetry.bind(target), pairs)
         target, source = (in_pairs(side, pairs) for side in (target, source))

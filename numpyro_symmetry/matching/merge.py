@@ -51,6 +51,7 @@ from numpyro_symmetry.symmetry import (
     transpositions_at_random,
 )
 from numpyro_symmetry.symmetry.arguments import as_flag, as_option, is_option, refuse_tracers
+from numpyro_symmetry.symmetry.named import refuse_others
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     as_sites,
@@ -273,6 +274,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
         with _naming(name):
             items.append(read(solution, symmetry.axes))
             refuse_draws(items[-1], symmetry, "solution")
+        refuse_others(items[0], items[-1], symmetry.axes, ("solution 0", name))
     found, pairs = [], complex_sites(*items)
     for solution, name, item in zip(solutions, names, items, strict=True):
         with _naming(name):

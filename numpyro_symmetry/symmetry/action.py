@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_n
     value = value.reshape((1,) * (len(batch) - (value.ndim - event_ndim)) + value.shape)
     axis, lead = value.ndim - event_ndim + position, value.shape[: value.ndim - event_ndim]
     if xp is np and batch and not cells and batch == lead:
-        flat = value.reshape(-1, *value.shape[len(lead) :])
+        flat = value.reshape(math.prod(lead), *value.shape[len(lead) :])
         return each_by_its_own(flat, part.each(lambda x: x.reshape(len(flat), -1)), position + 1).reshape(value.shape)
 
     def along_axis(index: Any) -> Any:

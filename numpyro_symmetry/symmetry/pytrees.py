@@ -173,6 +173,18 @@ def as_given(tree: Any, values: Mapping[str, Any], sites: Collection[str]) -> An
     return replaced(tree, values)
 
 
+def like(given: Any, new: Any) -> Any:
+    """New values as an array of the library that ``given`` is of, of the same names where its dimensions have any."""
+    if has_names(given) and not isinstance(new, Tracer):
+        return given.copy(deep=False, data=new)
+    return jnp.asarray(new) if isinstance(given, jax.Array) else new
+
+
+def has_names(given: Any) -> bool:
+    """Whether a value is an array whose dimensions have names, as those of xarray have."""
+    return can_be_moved(given) and hasattr(given, "xindexes")
+
+
 def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
     """A pytree, or values by site, with arrays in place of its own, of the types and the library of its own."""
     own = tree if comes_by_site(tree, values) else arrays_by_path(tree)
@@ -181,7 +193,7 @@ def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
         xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
         dtype = given.dtype if can_be_moved(given) else xp.result_type(new)
         # arrays of NumPy may be of a type that JAX does not use in this session
-        return xp.asarray(new).astype(jax.dtypes.canonicalize_dtype(dtype) if xp is jnp else dtype)
+        return like(given, xp.asarray(new).astype(jax.dtypes.canonicalize_dtype(dtype) if xp is jnp else dtype))
 
     return as_given(tree, {name: one(own[name], value) for name, value in values.items()}, values)
 

@@ -5,6 +5,7 @@ Knows elements and arrays; not how elements were found, and no containers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -109,7 +110,7 @@ def _of_chunk(
     *parts: np.ndarray,
 ) -> np.ndarray:
     lead = array.ndim - num_core
-    flat, *state = (x.reshape(-1, *x.shape[lead:]) for x in (array, *parts))
+    flat, *state = (x.reshape(math.prod(x.shape[:lead]), *x.shape[lead:]) for x in (array, *parts))
     return of(flat, jax.tree.unflatten(structure, state)).reshape(array.shape)
 
 

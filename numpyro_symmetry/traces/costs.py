@@ -34,7 +34,14 @@ from numpyro_symmetry.assignment.family import (
 )
 from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
+from numpyro_symmetry.symmetry.arguments import (
+    as_flag,
+    as_real_array,
+    is_option,
+    refuse_masked,
+    refuse_tracers,
+    shape_of,
+)
 from numpyro_symmetry.symmetry.axes import FREE
 from numpyro_symmetry.symmetry.plain import one_part
 from numpyro_symmetry.traces.coordinates import coordinates
@@ -370,6 +377,7 @@ def _group(given: str | None, bound: Symmetry, source: Side, cost: str) -> str:
 def _per_draw(given: ArrayLike, source: Side, cost: str, labels: tuple[int, ...]) -> np.ndarray:
     """``(draw, N, *labels)`` of an array in the draws' leading dimensions."""
     refuse_masked({cost: given}, "The array of")
+    refuse_tracers(cost, given)
     shape, lead = shape_of(given, cost), len(source.leading)
     data = shape[lead : len(shape) - len(labels)]
     if shape != (*source.leading, *data, *labels) or not data:

@@ -14,14 +14,14 @@ import xarray as xr
 
 from numpyro_symmetry.assignment.passes import chunks_of, computed, each, passed
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
+from numpyro_symmetry.symmetry.named import DRAWS, groups_on
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
-from numpyro_symmetry.traces.named import groups_on, refuse_names_at_odds
+from numpyro_symmetry.traces.named import refuse_names_at_odds
 
 Entries = tuple[AxisEntry, ...]
 

@@ -5,6 +5,7 @@ Knows arrays ``(chain, draw, entry)``; no sites, no containers and no labels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ class Blocks(NamedTuple):
     def joined(self, values: np.ndarray) -> np.ndarray:
         """``(number, *shape, kept)`` -> ``(number * kept, *shape)``."""
         back = np.moveaxis(values, -1, 1)
-        return back.reshape(-1, *back.shape[2:])
+        return back.reshape(math.prod(back.shape[:2]), *back.shape[2:])
 
 
 def evenly(leading: tuple[int, ...], count: int) -> tuple[np.ndarray, tuple[int, int]]:

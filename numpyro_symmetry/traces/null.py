@@ -341,7 +341,8 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
         for name in dict.fromkeys(filter(None, names)):
             # one block where none of them move
             at = [names.index(label) for label in (*over(name), name)]
-            shape = -1, mean.shape[at[-1]], mean.size // math.prod(mean.shape[k] for k in at)
+            blocks = math.prod(mean.shape[k] for k in at[:-1])
+            shape = blocks, mean.shape[at[-1]], mean.size // (blocks * mean.shape[at[-1]])
             first, second = (np.moveaxis(x, at, range(len(at))).reshape(shape) for x in (mean, variance))
             flips = any(axis.signed for axis in axes[site] if axis.group == name)
             by_group.setdefault(name, []).append((first, second, flips))

@@ -35,6 +35,7 @@ from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_mapping, a
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, then, to_element
+from numpyro_symmetry.symmetry.named import groups_on, names_of, refuse_other_names
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
@@ -53,7 +54,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_turned_signs,
 )
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.named import groups_on, refuse_cost_of_others, refuse_other_names
+from numpyro_symmetry.traces.named import refuse_cost_of_others
 from numpyro_symmetry.traces.naming import (
     as_in,
     brought_to,
@@ -275,15 +276,17 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     seen = Seen(cost, family, view, source)
 
     say("looking for the likeliest labels")
+    if isinstance(reference := options.reference, Rebased):
+        refuse_another_frame(reference, seen)
+    if isinstance(reference, Rebased | Mapping):
+        given = trace_of(reference) if isinstance(reference, Rebased) else names_of(reference, 0)
+        refuse_other_names(given, trace, list(bound.axes), ("the reference", "the draws"), along=along)
     if frame is None:
         # a reference gives slots their names, and has no other say
         name_by = names_by(options.reference, options.order_by, seen)
         found, index = _searched(trace, seen, options, effort, rng)
         found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:
-        refuse_another_frame(options.reference, seen)
-        named = trace_of(options.reference), trace
-        refuse_other_names(*named, list(bound.axes), ("the reference", "the draws"), along=along)
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point
     wanted = options.null and trace.num_draws > 1

@@ -17,7 +17,6 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.containers import Trace, read, write_by_region
-from numpyro_symmetry.containers.labelled import draw_dims, names_of
 from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html, inverse
 from numpyro_symmetry.symmetry.arguments import (
@@ -32,19 +31,13 @@ from numpyro_symmetry.symmetry.arguments import (
 from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
-from numpyro_symmetry.symmetry.pytrees import comes_by_site
+from numpyro_symmetry.symmetry.named import Named, draw_dims, groups_on, names_of, refuse_other_names
+from numpyro_symmetry.symmetry.pytrees import comes_by_site, like
 from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
-from numpyro_symmetry.traces.named import (
-    Named,
-    groups_on,
-    refuse_cost_of_others,
-    refuse_names_at_odds,
-    refuse_other_draws,
-    refuse_other_names,
-)
+from numpyro_symmetry.traces.named import refuse_cost_of_others, refuse_names_at_odds, refuse_other_draws
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.summary import describe
 
@@ -254,8 +247,10 @@ class Rebased(NamedTuple):
                 f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
                 "pass the draws as they were before rebasing."
             )
-        refuse_other_draws(trace_of(self), trace, ("the relabelled draws", "data"))
-        refuse_cost_of_others(cost, trace, groups_on(trace.dims, self.symmetry.axes))
+        named, along = (trace_of(self), trace), groups_on(trace.dims, self.symmetry.axes)
+        refuse_other_draws(*named, ("the relabelled draws", "data"))
+        refuse_other_names(*named, list(self.symmetry.axes), ("the relabelled draws", "data"), along=along)
+        refuse_cost_of_others(cost, trace, along)
         plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
         family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
@@ -301,7 +296,8 @@ class _Move:
         """Values by site as a trace, whatever the shapes of those that stay as they are."""
         refuse_masked(values)
         refuse_draws_in_several_orders(values)
-        arrays = {site: _array_of(value, f"Site {site!r}") for site, value in values.items()}
+        given = {site: _in_front(value, len(self.leading)) for site, value in values.items()}
+        arrays = {site: _array_of(value, f"Site {site!r}") for site, value in given.items()}
         for site, array in arrays.items():
             if site in self.gone and not set(self.out.symmetry.axes) <= set(values):
                 raise SymmetryError(
@@ -315,9 +311,10 @@ class _Move:
                 )
 
         def write(new: Arrays, without: Collection[str] = ()) -> dict[str, Any]:
-            return {site: new.get(site, array) for site, array in arrays.items() if site not in without}
+            moved = {site: like(given[site], array) for site, array in new.items()}
+            return {site: value for site, value in (values | moved).items() if site not in without}
 
-        return Trace(arrays, self.leading, write, *names_of(values))
+        return Trace(arrays, self.leading, write, *names_of(given, len(self.leading)))
 
     def _refuse_other_names(self, given: Named) -> None:
         """Refuse values that are read as the draws are by position, and by their names are something else."""
@@ -376,10 +373,16 @@ def trace_of(out: Rebased) -> Trace:
     return read(out.data, out.symmetry, len(out.objective.shape), lazily=True)
 
 
+def _in_front(value: Any, num: int) -> Any:
+    """Values with the dimensions that count draws among the first ``num``, if dimensions have names."""
+    dims = value.dims if isinstance(value, xr.DataArray) else ()
+    counted = draw_dims(dims)
+    return value if tuple(dim for dim in dims[:num] if dim in counted) == counted else value.transpose(*counted, ...)
+
+
 def _array_of(value: Any, where: str) -> Any:
-    """An array of NumPy, or of Dask where it is of Dask; of named dimensions those of draws come first."""
+    """An array of NumPy, or of Dask where it is of Dask."""
     if isinstance(value, xr.DataArray):
-        value = value.transpose(*draw_dims(value.dims), ...)
         # a variable that is in memory, too, has what Dask's arrays are told by
         value = value.data if value.chunks else value.values
     return value if is_stored(value) else np.asarray(as_array(value, where))

@@ -99,6 +99,23 @@ def test_a_guide_whose_sites_are_renamed_is_refused_with_the_way_out(is_set_up):
     ).all()
 
 
+@pytest.mark.parametrize("base", [AutoNormal, AutoMultivariateNormal])
+def test_a_guide_of_which_some_sites_are_hidden_is_refused(base):
+    """The model draws these itself, and the correction was of the guide's own draws of them: no bound."""
+
+    def model(y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
+        width = numpyro.sample("width", dist.LogNormal().expand([3]).to_event(1))
+        components = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, width))
+        numpyro.sample("y", components.expand(jnp.shape(y)).to_event(1), obs=y)
+
+    guide = AutoSymmetrized(base(model), Symmetry.mixture("loc", "width")).setup(KEY, Y)
+    with pytest.raises(UnsupportedGuideError, match=r"\['width'\] .* hidden by a handler .* around the model"):
+        SVI(model, handlers.block(guide, hide=["width"]), optax.adam(0.01), Trace_ELBO()).init(KEY, Y)
+    with handlers.seed(rng_seed=0), handlers.block():
+        assert set(guide(Y)) == {"loc", "width"}
+
+
 @pytest.mark.parametrize("is_set_up", [True, False])
 def test_a_site_held_by_a_handler_around_a_guide_that_draws_all_as_one_is_refused(is_set_up):
     def model(y):
@@ -246,6 +263,14 @@ def test_refuses_a_guide_of_several_draws_a_step():
     svi = SVI(model, symmetrized, optax.adam(0.1), Trace_ELBO(multi_sample_guide=True))
     with pytest.raises(UnsupportedGuideError, match=r"'z' has shape \(40, 3\) in the guide and \(3,\) in the model"):
         svi.init(KEY, 1.0)
+
+
+def test_parameters_of_a_guide_of_another_size_are_refused_as_such():
+    """They were told to be several draws a step."""
+    svi = SVI(mixture, AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc")), optax.adam(0.1), Trace_ELBO())
+    wide = {"loc_auto_loc": jnp.zeros(5), "loc_auto_scale": jnp.ones(5)}
+    with pytest.raises(UnsupportedGuideError, match=r"'loc' has shape \(5,\) in the guide and \(3,\) .* init_params"):
+        svi.init(KEY, Y, init_params=wide)
 
 
 def test_keywords_of_a_decorator_are_handed_to_it():

@@ -1311,6 +1311,14 @@ TRACES = [
         ("AllocationCost", "()"),
     ),
     Bad(
+        "a cost under jit",
+        lambda w: jax.jit(lambda p: ns.rebase(w.draws, w.symmetry, cost=ns.StephensCost(p)).objective)(
+            jnp.ones((2, 30, 4, 3))
+        ),
+        TypeError,
+        ("StephensCost", "jit"),
+    ),
+    Bad(
         "probabilities ragged",
         lambda w: ns.rebase(w.draws, w.symmetry, cost=ns.StephensCost([[1.0], [0.5, 0.5]])),
         ns.SymmetryError,

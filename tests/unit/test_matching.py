@@ -19,6 +19,8 @@ from numpyro_symmetry import (
     compose,
     inverse,
     match,
+    merge,
+    rebase,
 )
 from numpyro_symmetry.assignment import assign, frank_wolfe, linear, solve
 from numpyro_symmetry.assignment.descent import descend
@@ -687,6 +689,25 @@ def test_nothing_to_match():
     empty = match({"w": np.ones(3)}, {"w": np.zeros((0, 2, 3))}, Symmetry({"w": ("h",)}))
     assert empty.objective.shape == (0, 2)
     assert empty.element["h"].shape == (0, 2, 3)
+
+
+def test_arrays_without_numbers_are_carried_along():
+    """Their leading dimensions were counted by their size, of which there is none."""
+    symmetry, rng = Symmetry({"w": ("h",), "e": ("h", None)}), np.random.default_rng(0)
+    draws = {"w": rng.standard_normal((30, 4)), "e": np.zeros((30, 4, 0)), "z": np.zeros((30, 0))}
+    points = [{site: x[k] for site, x in draws.items()} for k in range(3)]
+    fitted = DiagonalGaussian.fit(draws)
+    alone = {"w": draws["w"]}, Symmetry({"w": ("h",)})
+    assert {site: x.shape for site, x in fitted.loc.items()} == {"w": (4,), "e": (4, 0), "z": (0,)}
+    found = match(points[0], draws, symmetry)
+    assert found.objective.tolist() == match({"w": points[0]["w"]}, *alone).objective.tolist()
+    gaussians = [DiagonalGaussian(one, {site: np.ones_like(x) for site, x in one.items()}) for one in points]
+    for merged in (merge(points, symmetry).merged, merge(gaussians, symmetry, how="product").merged.loc):
+        assert {site: x.shape for site, x in merged.items()} == {"w": (4,), "e": (4, 0), "z": (0,)}
+    out = rebase(points, symmetry)
+    by_name = rebase([{"w": one["w"]} for one in points], alone[1])
+    assert out.elements["h"].tolist() == by_name.elements["h"].tolist()
+    assert out.data[0]["e"].shape == (4, 0)
 
 
 def test_a_law_is_the_same_in_any_order_of_sites():

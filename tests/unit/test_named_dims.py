@@ -1,6 +1,8 @@
 """What names of dimensions and coordinates say: what keeps old labels, and where axes are not what is counted."""
 
+import dataclasses
 import warnings
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,9 @@ from numpyro_symmetry import (
     SymmetryError,
     SymmetryWarning,
     compare,
+    loss_barrier,
+    match,
+    merge,
     rebase,
     report,
 )
@@ -146,12 +151,44 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
     calls = {
         "compare": lambda: compare(data, other, symmetry, num_exchanges=19),
         "reference": lambda: rebase(other, symmetry, reference=out, null=False),
+        "point": lambda: rebase(data, symmetry, reference=other.mean(DRAWS), null=False),
+        "points by name": lambda: rebase(data, symmetry, reference=dict(other.mean(DRAWS).data_vars), null=False),
         "container": lambda: out.apply(other),
         "array": lambda: out.undo({"loc": other["loc"]}),
+        "score": lambda: out.score(other, EuclideanCost()),
     }
     for name, call in calls.items():
         if words is None or (name == "compare" and is_compared):
             call()
+        else:
+            with pytest.raises(SymmetryError, match=words):
+                call()
+
+
+@pytest.mark.parametrize(("change", "words", "labels_are_free"), OTHERWISE.values(), ids=OTHERWISE)
+@pytest.mark.parametrize("kind", [dict, xr.Dataset])
+def test_points_that_are_read_by_position_and_called_otherwise_are_refused(change, words, labels_are_free, kind):
+    rng = np.random.default_rng(0)
+    coords = {"feature": ["x", "y", "z"], "component": ["a", "b", "c"], "grid": [0.1, 0.2, 0.3]}
+    coords["day"] = np.array(["2010-01-01", "2010-01-02", "2010-01-03"], "datetime64[ns]")
+    dims = {"loc": ("feature", "component"), "f": ("grid",), "g": ("day",)}
+    first = xr.Dataset({site: (names, rng.standard_normal((3,) * len(names))) for site, names in dims.items()}, coords)
+    symmetry, other = Symmetry({"loc": (None, "component")}), change(first)
+    one, two = (kind(data.data_vars) for data in (first, other))
+    calls = {
+        "match": lambda: match(one, two, symmetry),
+        "merge": lambda: merge([one, one, two], symmetry),
+        "members": lambda: rebase([one, one, two], symmetry, null=False, axes={"f": (), "g": ()}),
+    }
+    if words is not None:
+        # between two ends labels are like any other entries
+        with pytest.raises(SymmetryError, match=words):
+            loss_barrier(lambda v: v["loc"][0] ** 2, one, two)
+    for name, call in calls.items():
+        if words is None or labels_are_free:
+            found = call()
+            if name == "merge":
+                xr.testing.assert_identical(found.merged["f"], first["f"])
         else:
             with pytest.raises(SymmetryError, match=words):
                 call()
@@ -176,9 +213,7 @@ def test_elements_are_of_the_draws_that_coordinates_name(change, words):
     calls = {
         "undo": lambda: out.undo(moved).transpose(*raw["loc"].dims)["loc"],
         "apply": lambda: out.undo(out.apply(raw))["loc"],
-        "arrays": lambda: out.undo({"loc": moved["loc"]})["loc"].transpose(
-            [(*DRAWS, "component").index(dim) for dim in raw["loc"].dims]
-        ),
+        "arrays": lambda: out.undo({"loc": moved["loc"]})["loc"].transpose(*raw["loc"].dims),
         "score": lambda: out.score(raw, EuclideanCost()) and raw["loc"],
     }
     for call in calls.values():
@@ -200,7 +235,30 @@ OTHER_ARRAYS = OTHER_DRAWS | {
 }
 
 
-@pytest.mark.parametrize("cost", [StephensCost, AllocationCost])
+class Fields(NamedTuple):
+    """A cost of a user's own, whose array stands among its fields."""
+
+    p: Any
+
+    def family(self, *given):
+        return StephensCost(self.p).family(*given)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Within:
+    """A cost of a user's own, whose arrays stand deeper within it."""
+
+    p: Any
+    beside: Any = None
+
+    def family(self, *given):
+        return StephensCost(self.p).family(*given)
+
+
+COSTS = [StephensCost, AllocationCost, Fields, Within, lambda p: Within(np.asarray(p), {"of": [StephensCost(p)]})]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=["Stephens", "allocation", "fields", "slots", "within"])
 @pytest.mark.parametrize(("change", "words"), OTHER_ARRAYS.values(), ids=OTHER_ARRAYS)
 def test_arrays_of_a_cost_are_of_the_draws_that_coordinates_name(change, words, cost):
     data = posterior(chain=np.arange(4), draw=np.arange(10, 40), component=["a", "b", "c"])
@@ -209,7 +267,7 @@ def test_arrays_of_a_cost_are_of_the_draws_that_coordinates_name(change, words, 
         {"probabilities": ((*DRAWS, "datum", "component"), p), "allocations": ((*DRAWS, "datum"), p.argmax(-1))},
         coords=data.coords,
     )
-    name = "probabilities" if cost is StephensCost else "allocations"
+    name = "allocations" if cost is AllocationCost else "probabilities"
     out = rebase(data, traces.MIXTURE, cost=cost(arrays[name]), null=False)
     np.testing.assert_array_equal(
         out.elements["component"],

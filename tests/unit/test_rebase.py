@@ -1103,15 +1103,19 @@ def test_elements_and_reference_survive_a_file_and_undo_later(tmp_path):
     np.testing.assert_array_equal(more.data["w"], kept["w"].values[:, ::-1])
 
 
-def test_named_arrays_in_memory_come_back_as_arrays_in_memory():
+def test_named_arrays_come_back_with_their_names_and_in_memory():
+    """Those that moved came back as plain arrays, which a later `rebase` could only read by position."""
     values, _ = traces.mixture()
     out = rebase(values, traces.MIXTURE, null=False)
-    named = {site: xr.DataArray(x, dims=("chain", "draw", "component")[-x.ndim :]) for site, x in values.items()}
-    moved = out.apply(named)
-    assert all(type(x) is np.ndarray for x in moved.values())
-    for site, x in moved.items():
-        np.testing.assert_array_equal(x, out.data[site])
-        np.testing.assert_array_equal(out.undo(moved)[site], values[site])
+    coords, dims = {"draw": 1 + np.arange(values["loc"].shape[1])}, ("chain", "draw", "component")
+    named = {site: xr.DataArray(x, coords, dims[: x.ndim], attrs={"unit": "m"}) for site, x in values.items()}
+    rebased = rebase(named, traces.MIXTURE, null=False).data
+    turned = {site: x.transpose(*x.dims[::-1]) for site, x in named.items()}
+    for moved in (rebased, out.apply(named), out.apply(turned)):
+        assert all(type(x.data) is np.ndarray for x in moved.values())
+        for site, x in moved.items():
+            xr.testing.assert_identical(x, named[site].copy(data=out.data[site]))
+            xr.testing.assert_identical(out.undo(moved)[site], named[site])
 
 
 @pytest.mark.parametrize("constant", ["a site", "a slot"])
