@@ -321,6 +321,11 @@ def num_axes(entries: Sequence[AxisEntry]) -> int:
     return sum(not isinstance(entry, VIRTUAL) for entry in entries)
 
 
+def closed(entries: tuple[AxisEntry, ...], ndim: int) -> tuple[AxisEntry, ...]:
+    """The entries with as many ``None`` in place of ``...`` as a site of ``ndim`` axes has left."""
+    return entries[:-1] + (None,) * (ndim - num_axes(entries) + 1) if ... in entries else entries
+
+
 def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
     """The entries with ``None`` put before them, so that each of a site's ``ndim`` axes has one."""
     first = len(entries) - num_axes(entries)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry.arguments import shape_of
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Member, describe, labels, num_axes
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Member, closed, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import refuse_unlike
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
@@ -35,8 +35,7 @@ def bind_axes(
                 f"{_remedy(axes, values)}"
             )
         shape = shape_of(values[site], of.named(site))
-        if ... in entries:
-            entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
+        entries = closed(entries, len(shape) - num_leading_dims)
         refuse_too_few_axes(of.named(site), shape, entries, num_leading_dims)
         bound[site] = entries
         for position, entry in enumerate(entries):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import AxisEntry, Unsigned
+from numpyro_symmetry.symmetry.axes import AxisEntry, Unsigned, closed
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.pytrees import has_names
 
@@ -63,7 +63,8 @@ def groups_on(dims: Dims, axes: Axes) -> dict[str, str]:
 def standing(dims: Dims, axes: Axes) -> Iterator[Stands]:
     """What stands on each dimension that has a name."""
     for site, entries in axes.items():
-        for k, (dim, entry) in enumerate(zip(dims.get(site, ())[::-1], entries[::-1], strict=False), 1):
+        own = dims.get(site, ())
+        for k, (dim, entry) in enumerate(zip(own[::-1], closed(entries, len(own))[::-1], strict=False), 1):
             if entry is None or isinstance(entry, str | Unsigned):
                 yield Stands(site, dim, None if entry is None else str(getattr(entry, "group", entry)), -k)
 

@@ -194,6 +194,14 @@ def test_points_that_are_read_by_position_and_called_otherwise_are_refused(chang
                 call()
 
 
+def test_labels_of_an_open_ended_site_are_free_too():
+    first = xr.Dataset({"loc": (("component", "axis"), np.arange(6.0).reshape(3, 2))}, {"component": ["a", "b", "c"]})
+    one, two = (dict(data.data_vars) for data in (first, first.sel(component=["c", "a", "b"])))
+    symmetry = Symmetry.mixture("loc")
+    assert match(one, two, symmetry).objective == 0.0
+    np.testing.assert_array_equal(merge([one, two], symmetry).merged["loc"], first["loc"])
+
+
 # what is done to relabelled draws, and the words, where that makes them others by their coordinates
 OTHER_DRAWS = {
     "in reverse": (lambda d: d.isel(draw=slice(None, None, -1)), r"'draw'.*another order.*data.sel\({'draw'"),
