@@ -530,3 +530,13 @@ def test_priors_alone_prove_nothing():
     assert check_symmetry(network, both, (np.ones((5, 2)), np.zeros(5))).status == "passed"
     with pytest.raises(SymmetryError, match="not invariant"):
         check_symmetry(network, first, (np.ones((5, 2)), np.zeros(5)))
+
+
+def test_arrays_of_either_sign_are_moved_at_either_sign_and_positive_ones_stay_positive():
+    def of_negative_entries(params):
+        return (jnp.maximum(-params["w"], 0.0) * jnp.arange(5.0)).sum() + params["w"].sum()
+
+    values, symmetry = np.random.default_rng(0).normal(size=5), Symmetry({"w": ("unit",)})
+    assert check_symmetry(of_negative_entries, symmetry, ({"w": abs(values)},), argnum=0)
+    with pytest.raises(SymmetryError, match="not invariant: under group 'unit'"):
+        check_symmetry(of_negative_entries, symmetry, ({"w": values},), argnum=0)
