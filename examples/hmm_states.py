@@ -73,13 +73,15 @@ def main() -> None:
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
     for ax, data, title in zip(axes, (raw, out.data), ("as sampled", "relabelled"), strict=False):
         for state in range(3):
-            ax.plot(data["posterior"]["loc"].values[:, :, state].ravel(), ".", ms=2, rasterized=True)
+            values = data["posterior"]["loc"].values[:, :, state].ravel()
+            ax.plot(values, ".", ms=2, rasterized=True, label=f"state {state}")
         ax.set(title=title, xlabel="draw, chain after chain", ylabel="mean of the state's emissions")
+    axes[1].legend(frameon=False, markerscale=4, loc="center right", bbox_to_anchor=(1.0, 0.67))
     image = axes[2].imshow(found, vmin=0, vmax=1, cmap="Blues")
     axes[2].set(
-        title="mean transition matrix, relabelled", xlabel="to", ylabel="from", xticks=range(3), yticks=range(3)
+        title="mean transition matrix", xlabel="to state", ylabel="from state", xticks=range(3), yticks=range(3)
     )
-    figure.colorbar(image, ax=axes[2], shrink=0.8)
+    figure.colorbar(image, ax=axes[2], shrink=0.8, label="probability")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")
 

@@ -163,13 +163,14 @@ def main() -> None:
                 if issubclass(warning.category, SymmetryWarning):
                     print(f"     {warning.message}", flush=True)
         plot_evidence(found, ax=ax)
-        ax.axvline(question.truth, color="0.7", ls=":", zorder=0)
+        ax.axvline(question.truth, color="0.7", ls=":", zorder=0, label="number that made the data")
         ax.set(xlabel=f"number of {question.counted}")
         best = max(one.value for one in found.values())
         ax.set_ylim(best - 30.0, best + 5.0)
         ax.margins(x=0.15)
     for ax in axes[0, 1:]:
         ax.set_ylabel("")
+    axes[0, 0].legend(frameon=False, loc="lower right")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output} (dotted: the truth)")
 

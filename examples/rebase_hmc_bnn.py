@@ -111,9 +111,10 @@ def main() -> None:
             ax.plot(grid[:, 0], middle, color=color, label=label, lw=1.5)
             ax.fill_between(grid[:, 0], low, high, color=color, alpha=0.2, lw=0)
         ax.plot(x[:, 0], y, ".", color="grey", ms=4)
-        ax.set(title=name, ylim=(-2.5, 2.5))
+        ax.set(title=name, ylim=(-2.5, 2.5), xlabel="x")
         error = {label: float(jnp.sqrt(jnp.mean((f_at(label, some, gaussian, x) - y) ** 2))) for label in functions}
         print(f"{name:9} RMSE of the mean prediction: " + ", ".join(f"{k} {v:.3f}" for k, v in error.items()))
+    axes[0, 0].set(ylabel="f(x), 90 % of draws")
     axes[0, 0].legend(frameon=False, fontsize=8)
     plot_null(rebased, ax=axes[1, 0])
     plot_transpositions(rebased, ax=axes[1, 1]).get_legend().remove()

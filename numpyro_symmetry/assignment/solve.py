@@ -133,11 +133,13 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
     fixed = np.zeros(problem.batch, int)
     every = [problem.groups[name].elements() for name in names]
     for choice in np.ndindex(*(len(part.permutation) for part in every)):
-        here = zip(names, every, choice, strict=True)
+        here = [(name, part, k) for name, part, k in zip(names, every, choice, strict=True)]
         state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
+        # where nothing is left to assign, one element moves all of the batch at once
+        alike = {name: part.at([k]) for name, part, k in here} if last is None else state
         if last is not None:
             state[last] = problem.benefit(last, state).best()
-        score, stay = problem.score(state), _num_kept(state, still)
+        score, stay = problem.score(alike), _num_kept(state, still)
         # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
         gain, rounding = score - best_score, 1e-12 * problem.scale
         wins = (gain > rounding) | ((gain >= -rounding) & (stay > fixed))

@@ -5,6 +5,7 @@ Knows how other programs keep draws; nothing of relabelling.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -56,6 +57,10 @@ def _is_list(data: Any) -> bool:
 # how a stranger is known -> what it is, and what to pass in its place; of several that fit, the first
 _STRANGERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
     (lambda x: isinstance(x, type), lambda x: f"the class {x.__name__}: pass an instance"),
+    (
+        lambda x: isinstance(x, str | os.PathLike),
+        lambda x: f"the path {str(x)!r}: read the file first, az.from_netcdf(path) or az.from_cmdstan(paths)",
+    ),
     (lambda x: hasattr(x, "elements") and hasattr(x, "undo"), lambda x: f"a {_named(x)}: pass its draws, out.data"),
     (
         lambda x: "position" in getattr(x, "_fields", ()),

@@ -57,7 +57,7 @@ class LossBarrier(NamedTuple):
     t
         ``(num_points,)``, from 0 at the first solution to 1 at the second.
     loss
-        ``(num_points,)``, nats for each datum.
+        ``(num_points,)``, a mean over data: of Gaussians in nats, of points in whatever ``loss`` measures.
     excess, excess_error
         ``(num_points,)``: the loss less the chord between the two ends, and its Monte Carlo standard error.
     effective_draws
@@ -77,8 +77,9 @@ class LossBarrier(NamedTuple):
         at = float(self.t[int(np.argmax(self.excess))])
         draws = float(np.min(self.effective_draws))
         averaged = f", at least {draws:.1f} effective draws" if np.max(self.effective_draws) > 1 else ""
+        nats = "nats " * is_in_nats(self)
         return (
-            f"LossBarrier({in_words(self, 4)} nats a datum at t={at:.2f}; loss {self.loss[0]:.4g} "
+            f"LossBarrier({in_words(self, 4)} {nats}a datum at t={at:.2f}; loss {self.loss[0]:.4g} "
             f"and {self.loss[-1]:.4g} at the ends{averaged})"
         )
 
@@ -87,8 +88,16 @@ class LossBarrier(NamedTuple):
 
 def in_words(barrier: LossBarrier, digits: int = 3) -> str:
     """A barrier in words, with its error where draws gave it one: losses of points have none."""
-    error = f" ± {barrier.error:.2g}" if barrier.excess_error.any() else ""
-    return f"{barrier.barrier:.{digits}g}{error}"
+    if not barrier.excess_error.any():
+        return f"{barrier.barrier:.{digits}g}"
+    # two digits of the error, and as many decimals of the barrier; both are zero at an end
+    decimals = max(1 - math.floor(math.log10(barrier.error)), 0) if barrier.error else digits
+    return f"{barrier.barrier:.{decimals}f} ± {barrier.error:.{decimals}f}"
+
+
+def is_in_nats(barrier: LossBarrier) -> bool:
+    """Whether likelihoods were averaged over draws; a loss between points may be in any unit."""
+    return bool(barrier.excess_error.any() or np.max(barrier.effective_draws) > 1)
 
 
 @renamed(num_samples="num_draws")
@@ -111,7 +120,7 @@ def loss_barrier(
     ----------
     loss
         Values of one network, by site or as the tree that an end is, -> negative log likelihood of each datum,
-        ``(num_data,)``; in JAX, for it is compiled.
+        ``(num_data,)``; in JAX, for it is compiled. Between points any other loss will do, a squared error say.
     a, b
         The ends: values by site, a pytree of arrays, `DiagonalGaussian`, or ``(guide, params)`` of a mean-field guide.
         Match them first. Whole numbers and keys of a tree are those of the first end.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from numpyro_symmetry.diagnostics.barrier import LossBarrier, in_words
+from numpyro_symmetry.diagnostics.barrier import LossBarrier, in_words, is_in_nats
 from numpyro_symmetry.diagnostics.comparison import Comparison, entry_name
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.errors import need
@@ -100,7 +100,8 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
         axes.fill_between(barrier.t, low, high, color=line.get_color(), alpha=0.25, lw=0)
         axes.plot(barrier.t[[0, -1]], barrier.loss[[0, -1]], ":", color=line.get_color(), lw=1)
     axes.plot([], [], ":", color="grey", lw=1, label="chord between the ends")
-    axes.set(xlabel="interpolation, from first (0) to second (1)", ylabel="loss (nats per datum)")
+    unit = "nats " * all(map(is_in_nats, named.values()))
+    axes.set(xlabel="interpolation, from first (0) to second (1)", ylabel=f"loss ({unit}per datum)")
     # below the axes, where it hides no curve, if the layout makes room for it there
     figure = axes.get_figure(root=True)
     room = figure is not None and figure.get_layout_engine() is not None

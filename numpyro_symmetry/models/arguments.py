@@ -22,6 +22,8 @@ from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 # of a log joint, whose symmetry is asked for
 PARTS = ("joint", "likelihood")
 _MAX_SITES = 3
+# behind a refusal of what may be no model
+_NO_MODEL = "Of a function of parameters, which samples nothing, say argnum=0 to find_symmetry or check_symmetry."
 
 
 class Model(NamedTuple):
@@ -229,12 +231,12 @@ def refuse_compiled(model: Callable) -> None:
     if isinstance(inner, jax.stages.Wrapped):
         raise TypeError(
             f"{name} is compiled by jax.jit, which hides from NumPyro what it samples: pass the function itself "
-            f"({name}.__wrapped__). SVI and MCMC compile what calls it."
+            f"({name}.__wrapped__). SVI and MCMC compile what calls it. {_NO_MODEL}"
         )
     if is_transformed(inner):
         raise TypeError(
             f"{name} is transformed by JAX (jax.checkpoint, jax.vmap), which hides from NumPyro what it samples: pass "
-            f"the function itself ({name}.__wrapped__). Within it transform functions that sample nothing."
+            f"the function itself ({name}.__wrapped__). Within it transform functions that sample nothing. {_NO_MODEL}"
         )
 
 

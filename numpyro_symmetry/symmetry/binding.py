@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from jax.typing import ArrayLike
@@ -82,6 +83,11 @@ def _remedy(expected: Collection[str], given: Collection[str]) -> str:
             inner = {site.removeprefix(f"{outer}.") for site in longer if site.startswith(f"{outer}.")}
             if shorter and (inner <= set(shorter) if what == "with" else inner >= set(shorter)):
                 return f"Pass the tree as the symmetry was found on: {what} its outer key {outer!r}."
+    if set(expected) <= {re.sub(r"\W+", ".", name).strip(".") for name in given}:
+        return (
+            "These are the paths of a tree, and its arrays in a flat dictionary: put them back into the tree, "
+            "jax.tree.unflatten(jax.tree.structure(tree), [flat[path] for path in paths])."
+        )
     return "Correct the name, or drop it from axes (symmetry.restrict(sites=...))."
 
 

@@ -385,8 +385,8 @@ ENTROPY = [
     Bad("table of truths", lambda w: ns.log_permanent(jnp.ones((2, 2), bool)), TypeError, ("log_matrix", "bool")),
 ]
 
-COMPILED = ("compiled by jax.jit", "mixture.__wrapped__")
-TRANSFORMED = ("mixture is transformed by JAX (jax.checkpoint", "mixture.__wrapped__")
+COMPILED = ("compiled by jax.jit", "mixture.__wrapped__", "argnum=0")
+TRANSFORMED = ("mixture is transformed by JAX (jax.checkpoint", "mixture.__wrapped__", "argnum=0")
 WITHIN = ("Site 'scale'", "sampled within a function that JAX transforms", "transformed(value, x)")
 
 

@@ -103,8 +103,10 @@ def test_plot_shows_every_barrier():
 
 def test_losses_of_points_have_no_error_to_tell():
     found = loss_barrier(lambda v: (v["w"] ** 2 - 1.0)[None] ** 2, {"w": jnp.array(-1.0)}, {"w": jnp.array(1.0)})
-    assert str(found).startswith("LossBarrier(1 nats a datum")
-    legend = plot_barrier(found).get_legend()
+    assert str(found).startswith("LossBarrier(1 a datum")
+    axes = plot_barrier(found)
+    assert axes.get_ylabel() == "loss (per datum)"
+    legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["barrier 1", "chord between the ends"]
     assert "±" in str(loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5)))
 

@@ -654,6 +654,14 @@ REFUSED = {
         SymmetryError,
         "without its outer key 'params'",
     ),
+    "a tree written flat": (
+        lambda: merge(
+            [{f"net/{site}": value for site, value in tree.items()} for tree in GOOD],
+            Symmetry({f"net.{site}": axes for site, axes in NETWORK.axes.items()}),
+        ),
+        SymmetryError,
+        "put them back into the tree",
+    ),
     "structure": (
         lambda: merge([{"p": GOOD[0]}, {"p": {k: v for k, v in GOOD[0].items() if k != "mid"}}], NETWORK),
         SymmetryError,

@@ -567,6 +567,7 @@ class State(NamedTuple):
         ({"params": VALUES}, {}, r"acts on sites \['weights', .* holds arrays at \['params.loc', .*paths"),
         (VALUES["loc"], {}, r"an array of shape \(4, 10, 3\): name the site"),
         (pd.DataFrame(VALUES["loc"][0], columns=["loc[1]", "loc[2]", "loc[3]"]), {}, "a DataFrame with columns: stack"),
+        ("trace.nc", {}, r"the path 'trace.nc': read the file first, az.from_netcdf"),
         (dict, {}, "the class dict"),
         (
             {f"loc.{k}": VALUES["loc"][..., k] for k in range(3)},

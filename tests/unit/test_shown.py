@@ -219,11 +219,16 @@ SLOTS_EXPLAIN = "slots explain 90% of the variance (50% for shuffled draws relab
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (BARRIER, "LossBarrier(0.5 ± 0.12 nats a datum at t=0.25; loss 1 and 3 at the ends)"),
-        # points have no error; draws are at worst so many
+        (BARRIER, "LossBarrier(0.50 ± 0.12 nats a datum at t=0.25; loss 1 and 3 at the ends)"),
+        # draws are at worst so many
         (
             BARRIER._replace(excess_error=np.zeros(3), effective_draws=np.array([3.0, 2.25, 4.0])),
             "LossBarrier(0.5 nats a datum at t=0.25; loss 1 and 3 at the ends, at least 2.2 effective draws)",
+        ),
+        # points have no error, and a loss in whatever unit theirs is
+        (
+            BARRIER._replace(excess_error=np.zeros(3), error=0.0),
+            "LossBarrier(0.5 a datum at t=0.25; loss 1 and 3 at the ends)",
         ),
         (MATCH, "Match(objective -3 -> -1.5, transpositions g: 1, exact: True, converged: False)"),
         (
