@@ -133,7 +133,7 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
     fixed = np.zeros(problem.batch, int)
     every = [problem.groups[name].elements() for name in names]
     for choice in np.ndindex(*(len(part.permutation) for part in every)):
-        here = [(name, part, k) for name, part, k in zip(names, every, choice, strict=True)]
+        here = list(zip(names, every, choice, strict=True))
         state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
         # where nothing is left to assign, one element moves all of the batch at once
         alike = {name: part.at([k]) for name, part, k in here} if last is None else state
