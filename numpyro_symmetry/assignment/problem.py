@@ -19,7 +19,7 @@ from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Axis, Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
 from numpyro_symmetry.symmetry.axes import FREE
-from numpyro_symmetry.symmetry.hard import members_at, over
+from numpyro_symmetry.symmetry.hard import inverted, members_at, over
 
 
 class Term(NamedTuple):
@@ -188,6 +188,23 @@ class Problem:
             moved = move(term.source, term.axes, state)
             pair = (x.reshape(self.batch, -1) for x in (np.broadcast_to(term.target, moved.shape), moved))
             total += np.einsum("bi,bi->b", *pair, dtype=float)
+        return total
+
+    def scores(self, elements: Mapping[str, Hard]) -> np.ndarray:
+        """``(batch, count)``: the objective of each of the batch at each of some elements, float64."""
+        count = len(next(iter(elements.values())).permutation)
+        if any(len(term.target) > 1 for term in self.terms):
+            every = ({name: part.at(np.full(self.batch, k)) for name, part in elements.items()} for k in range(count))
+            return np.stack([self.score(state) for state in every], 1)
+        total, back = np.zeros((self.batch, count)), inverted(elements)
+        for term in self.terms:
+            # a target that all share moves the other way, once for all sources
+            for some in slices(count, term.target.size, BLOCK):
+                targets = np.broadcast_to(term.target, (some.stop - some.start, *term.target.shape[1:]))
+                moved = move(targets, term.axes, {name: part.at(some) for name, part in back.items()}).astype(float)
+                for items in slices(self.batch, term.target.size, BLOCK):
+                    source = term.source[items].reshape(-1, term.target.size).astype(float)
+                    total[items, some] += source @ moved.reshape(-1, term.target.size).T
         return total
 
     def identity(self) -> dict[str, Hard]:

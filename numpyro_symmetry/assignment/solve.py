@@ -19,6 +19,7 @@ from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
+from numpyro_symmetry.symmetry.hard import products
 
 METHODS = ("auto", "descent", "frank_wolfe", "thorough")
 _MAX_ENUMERATED = 1000
@@ -127,26 +128,29 @@ def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
 
 
 def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:
-    if not names and last is not None:
-        return {last: problem.benefit(last, {}).best()}
-    best, still, best_score = problem.identity(), problem.identity(), np.full(problem.batch, -np.inf)
-    fixed = np.zeros(problem.batch, int)
-    every = [problem.groups[name].elements() for name in names]
-    for choice in np.ndindex(*(len(part.permutation) for part in every)):
-        here = list(zip(names, every, choice, strict=True))
-        state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
-        # where nothing is left to assign, one element moves all of the batch at once
-        alike = {name: part.at([k]) for name, part, k in here} if last is None else state
-        if last is not None:
-            state[last] = problem.benefit(last, state).best()
-        score, stay = problem.score(alike), _num_kept(state, still)
-        # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
-        gain, rounding = score - best_score, 1e-12 * problem.scale
-        wins = (gain > rounding) | ((gain >= -rounding) & (stay > fixed))
-        for name, part in state.items():
-            best[name].write(wins, part.at(wins))
-        best_score, fixed = np.where(wins, score, best_score), np.where(wins, stay, fixed)
-    return best
+    if not names:
+        return {} if last is None else {last: problem.benefit(last, {}).best()}
+    elements = products({name: problem.groups[name].elements() for name in names})
+    still = problem.identity()
+
+    def completed(chosen: np.ndarray) -> dict[str, Hard]:
+        """For each of the batch the element chosen, and what is best for the last group then."""
+        state = {name: part.at(chosen) for name, part in elements.items()}
+        return state if last is None else state | {last: problem.benefit(last, state).best()}
+
+    def judged(k: int) -> tuple[np.ndarray, np.ndarray]:
+        state = completed(np.full(problem.batch, k))
+        return problem.score(state), _num_kept(state, still)
+
+    count = len(next(iter(elements.values())).permutation)
+    if last is None:
+        scores = problem.scores(elements)
+        kept = _num_kept(elements, {name: part.at([0]) for name, part in still.items()})
+    else:
+        scores, kept = (np.stack(x, 1) for x in zip(*map(judged, range(count)), strict=True))
+    # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
+    is_best = scores >= scores.max(1, keepdims=True) - 1e-12 * problem.scale[:, None]
+    return completed(np.where(is_best, kept, -1).argmax(1))
 
 
 def _num_kept(state: dict[str, Hard], still: dict[str, Hard]) -> np.ndarray:

@@ -73,12 +73,10 @@ def gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_n
 
 
 def each_by_its_own(values: np.ndarray, part: Hard, axis: int) -> np.ndarray:
-    """Values ``(batch, *shape)`` of NumPy, each moved along one axis by its own part ``(batch, n)``, or all by one."""
+    """Values ``(batch, *shape)`` of NumPy, each of the batch moved along one axis by its own part ``(batch, n)``."""
     shape = [1] * values.ndim
     shape[0], shape[axis] = part.permutation.shape
-    if shape[0] == 1:
-        moved = values.take(part.permutation[0], axis)
-    elif values[:1].size <= _FEW:
+    if values[:1].size <= _FEW:
         moved = np.take_along_axis(values, part.permutation.reshape(shape), axis)
     else:
         moved = np.empty_like(values)

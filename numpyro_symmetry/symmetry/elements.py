@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import Group, as_permutation
-from numpyro_symmetry.symmetry.hard import Element, Hard, Part, at_source, gathered, over, permutation_of, then
+from numpyro_symmetry.symmetry.hard import Element, Hard, Part, inverted, over, permutation_of, then
 
 
 def broadcast(*shapes: tuple[int, ...]) -> bool:
@@ -131,14 +131,8 @@ def inverse(g: Element) -> Element:
     [2, 0, 1]
     """
     check_element(g)
-    result: dict[str, Hard] = {}
-    # a fibred group's permutations go where the labels it is fibred over came from, so those are inverted first
-    for name in sorted(g, key=lambda name: name.count("/")):
-        part = Hard.of(g[name]).each(jnp.asarray)
-        back = jnp.argsort(part.permutation, axis=-1)
-        undone = Hard(back, None if part.sign is None else gathered(part.sign, back))
-        result[name] = undone.each(lambda x, name=name: at_source(x, name, result))
-    return {name: result[name].part() for name in g}
+    back = inverted({name: Hard.of(part).each(jnp.asarray) for name, part in g.items()})
+    return {name: back[name].part() for name in g}
 
 
 def transpositions_at_random(n: int) -> tuple[float, float]:

@@ -60,11 +60,14 @@ class Hard(NamedTuple):
         overwrite(self, items, new)
 
     def inverse(self) -> Hard:
-        """The inverse of each of the batch, in NumPy."""
-        back = np.empty_like(self.permutation)
-        # faster than argsort
-        np.put_along_axis(back, self.permutation, np.broadcast_to(np.arange(back.shape[-1]), back.shape), -1)
-        return Hard(back, None if self.sign is None else np.take_along_axis(self.sign, back, -1))
+        """The inverse of each of the batch."""
+        if isinstance(self.permutation, np.ndarray):
+            # faster than argsort
+            back = np.empty_like(self.permutation)
+            np.put_along_axis(back, self.permutation, np.broadcast_to(np.arange(back.shape[-1]), back.shape), -1)
+        else:
+            back = jnp.argsort(self.permutation, axis=-1)
+        return Hard(back, None if self.sign is None else gathered(self.sign, back))
 
     def is_same(self, other: Hard) -> np.ndarray:
         """For each index of each of the batch, whether another has the same label there, with the same sign."""
@@ -120,6 +123,15 @@ def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]
         moved = both[name].each(lambda x, part=part: gathered(x, part.permutation))
         both[name] = moved if moved.sign is None else moved._replace(sign=part.sign * moved.sign)
     return both
+
+
+def inverted(element: Mapping[str, Hard]) -> dict[str, Hard]:
+    """The inverse of elements ``(..., *cells, n)`` of some of the groups."""
+    result: dict[str, Hard] = {}
+    # a fibred group's permutations go where the labels it is fibred over came from, so those are inverted first
+    for name in sorted(element, key=lambda name: name.count("/")):
+        result[name] = element[name].inverse().each(lambda x, name=name: at_source(x, name, result))
+    return result
 
 
 def permutation_of(part: Part) -> Array:

@@ -14,9 +14,9 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import Side, State, mean_statistics
 from numpyro_symmetry.assignment.passes import chunks_of, passed, summed
-from numpyro_symmetry.symmetry import Hard, SymmetryError, inverse
+from numpyro_symmetry.symmetry import Hard, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
-from numpyro_symmetry.symmetry.hard import from_element, to_element
+from numpyro_symmetry.symmetry.hard import inverted
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import Seen
@@ -140,16 +140,12 @@ def _nearest(pieces: Arrays, seen: Seen, found: Relabelling) -> State:
     """The element that brings the relabelled slots to given values."""
     family = seen.cost.family(Side(pieces, leading=(1,)), seen.plain, seen.family.coordinates)
     natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))
-    return _inverses(relabel(family, seen.plain.groups, natural, max_rounds=1).state)
+    return inverted(relabel(family, seen.plain.groups, natural, max_rounds=1).state)
 
 
 def as_in(index: int, found: Relabelling) -> State:
     """The element that brings the relabelled slots to a draw's own labels."""
-    return _inverses({name: part.at([index]) for name, part in found.state.items()})
-
-
-def _inverses(state: State) -> State:
-    return from_element(inverse(to_element(state, (len(next(iter(state.values())).permutation),))))
+    return inverted({name: part.at([index]) for name, part in found.state.items()})
 
 
 def _pieces_to_order(site: str, seen: Seen) -> dict[str, str]:
