@@ -1,5 +1,6 @@
 """match: planted and brute-force optima, ties, equivariance, costs and what it refuses."""
 
+import dataclasses
 import itertools
 import sys
 import types
@@ -28,6 +29,7 @@ from numpyro_symmetry.assignment.family import Side, problem_of
 from numpyro_symmetry.assignment.problem import barycentre
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.symmetry import SignedPermutation
+from numpyro_symmetry.symmetry.hard import products
 from tests.support import networks, oracles
 from tests.support.tables import every_matching_cost
 
@@ -270,6 +272,31 @@ def test_descent_never_falls_and_ends_where_no_group_alone_gains(name):
         benefit = problem.benefit(group, found.state)
         other = benefit.best()
         assert (problem.score({**found.state, group: other}) <= reached + rounding).all()
+
+
+@pytest.mark.parametrize("block", [1, 2**17], ids=["one by one", "together"])
+@pytest.mark.parametrize("are_own", [False, True], ids=["one target", "targets of their own"])
+@pytest.mark.parametrize(
+    ("symmetry", "shapes"),
+    [
+        (HMM, {"pi": (3,), "A": (3, 3), "loc": (3, 2)}),
+        (Symmetry({"a": (None, "h"), "b": ("h", "k")}, {"h": "signed"}), {"a": (2, 3), "b": (3, 3)}),
+        (Symmetry({"a": ("cell", "cell/unit"), "b": (None, "cell")}), {"a": (2, 3), "b": (2, 2)}),
+    ],
+    ids=["paired", "signed", "fibred"],
+)
+def test_all_elements_are_scored_at_once_as_one_by_one(symmetry, shapes, are_own, block, monkeypatch):
+    monkeypatch.setattr("numpyro_symmetry.assignment.problem.BLOCK", block)
+    rng = np.random.default_rng(0)
+    target, sources = ({site: rng.normal(size=lead + x) for site, x in shapes.items()} for lead in ((), (5,)))
+    problem = euclidean_problem(target, sources, symmetry.bind(target))
+    if are_own:
+        own = (term._replace(target=rng.normal(size=term.source.shape)) for term in problem.terms)
+        problem = dataclasses.replace(problem, terms=tuple(own))
+    elements = products({name: group.elements() for name, group in problem.groups.items()})
+    every = range(len(next(iter(elements.values())).permutation))
+    slow = [problem.score({name: part.at(np.full(5, k)) for name, part in elements.items()}) for k in every]
+    np.testing.assert_allclose(problem.scores(elements), np.stack(slow, 1), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", LARGE)
