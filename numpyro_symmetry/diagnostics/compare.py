@@ -287,11 +287,11 @@ def _compared(
     own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
     slow = watched(draws)
     times = [
-        None if side.independent else energies.autocorrelation_time(slow[items], side.lengths)
+        None if side.independent else energies.longest_autocorrelation_time(slow[items], side.lengths)
         for side, items in zip(sides, own, strict=True)
     ]
     length = energies.block_length(times, [side.lengths for side in sides])
-    blocks = [energies.blocks_of(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
+    blocks = [energies.exchangeable_blocks(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
     for side, time in zip(sides, times, strict=True):
         _warn_of_short_chains(side, time, length)
     drawn = [

@@ -169,21 +169,21 @@ def prior_conformity(
     )
 
 
-def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
+def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.ExchangeableBlocks, energies.ExchangeableBlocks, Drawn]:
     """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
     slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
-    time = None if trace.are_members else energies.autocorrelation_time(slow, trace.lengths)
+    time = None if trace.are_members else energies.longest_autocorrelation_time(slow, trace.lengths)
     effective = energies.block_length([time], [trace.lengths])
-    blocks = energies.blocks_of(trace.lengths, time, effective)
+    blocks = energies.exchangeable_blocks(trace.lengths, time, effective)
     # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
     cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
-    own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
+    own = energies.ExchangeableBlocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
     some = [
         low + np.linspace(0, len(cut) - 1, min(len(cut), math.ceil(0.75 * effective))).astype(int)
         for low, cut in zip(own.starts, cuts, strict=True)
     ]
-    other = energies.Blocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
+    other = energies.ExchangeableBlocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
     return own, other, Drawn("out", trace.num_draws, len(trace.lengths), time or 1.0, time is None, blocks.number)
 
 
@@ -216,13 +216,13 @@ class ExchangedBlocks(NamedTuple):
     """
 
     starts: np.ndarray
-    other: energies.Blocks
+    other: energies.ExchangeableBlocks
     first: np.ndarray
 
     def of(self, features: np.ndarray) -> np.ndarray:
         """Energy coefficients ``(exchange,)`` of ``(2 * draw, number)``: the draws, and then the redrawn draws."""
         half, number = len(features) // 2, len(self.starts)
-        both = energies.joined(energies.Blocks(np.arange(half), self.starts), self.other, half)
+        both = energies.joined(energies.ExchangeableBlocks(np.arange(half), self.starts), self.other, half)
         between = energies.distances(features[both.draws], both.starts)
         apart = 2.0 * between[:number, number:].mean()
         return energies.energies(between, self.first) / (apart or 1.0)

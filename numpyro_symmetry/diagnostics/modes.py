@@ -15,7 +15,7 @@ from jax import Array
 from scipy.spatial import KDTree
 
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least_share
-from numpyro_symmetry.diagnostics.energies import autocorrelation_time
+from numpyro_symmetry.diagnostics.energies import longest_autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
 from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import say, saying, through
@@ -171,7 +171,7 @@ def _summarised(
     chains = [slice(low, high) for low, high in itertools.pairwise(ends)]
     passages = sum(int((np.diff(labels[chain]) != 0).sum()) for chain in chains)
     shares = member.mean(0)
-    time = 1.0 if side.independent else autocorrelation_time(member.astype(float), side.lengths)
+    time = 1.0 if side.independent else longest_autocorrelation_time(member.astype(float), side.lengths)
     errors = np.sqrt(shares * (1.0 - shares) * time / len(labels))
     halves = [rng.permutation(kept)[: len(kept) // 2] for _ in range(_NUM_HALVES)]
     say("looking for peaks in halves of the draws")
@@ -203,7 +203,7 @@ def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool)
         found = hills(points[kept])
         labels = _nearest(points, points[kept], found)
         centres = np.stack([points[labels == mode].mean(0) for mode in range(len(found.peaks))])
-        time = 1.0 if independent else autocorrelation_time(points - centres[labels], lengths)
+        time = 1.0 if independent else longest_autocorrelation_time(points - centres[labels], lengths)
         if time <= step:
             break
         step = int(np.ceil(time))

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import svds
 from numpyro_symmetry.assignment.family import Side, State
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.diagnostics.comparison import QUANTITIES
-from numpyro_symmetry.diagnostics.energies import Blocks, moments
+from numpyro_symmetry.diagnostics.energies import ExchangeableBlocks, moment_differences
 from numpyro_symmetry.diagnostics.invariants import invariants
 from numpyro_symmetry.diagnostics.label_free import (
     FIRM,
@@ -150,9 +150,11 @@ def _invariants(draws: Pooled) -> np.ndarray:
     return found[:, scale > _ROUNDING] / scale[scale > _ROUNDING]
 
 
-def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posterior, split: int) -> xr.Dataset:
+def contributions(
+    aligned: Pooled, blocks: ExchangeableBlocks, first: np.ndarray, a: Posterior, split: int
+) -> xr.Dataset:
     """Site -> ``(quantity, *event)``: how the sides differ in every entry."""
-    seen = moments(aligned.flat(), blocks.starts, first)
+    seen = moment_differences(aligned.flat(), blocks.starts, first)
     ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
     found, slots = {}, {}
     for (site, x), low, high in zip(aligned.raw.items(), ends[:-1], ends[1:], strict=True):
