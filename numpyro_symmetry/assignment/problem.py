@@ -87,7 +87,7 @@ class Benefit(NamedTuple):
 
     def best(self) -> Hard:
         """The assignment that is worth most, with its best signs."""
-        return with_signs(assign(self.unsigned()), self.odd)
+        return signed_permutations(assign(self.unsigned()), self.odd)
 
     def of(self, part: Hard) -> np.ndarray:
         """``(batch, n)``: what each slot gets under a given assignment, in float64."""
@@ -209,7 +209,7 @@ class Problem:
         return Benefit(even, odd if signed else None)
 
 
-def with_signs(permutation: np.ndarray, odd: np.ndarray | None) -> Hard:
+def signed_permutations(permutation: np.ndarray, odd: np.ndarray | None) -> Hard:
     """Permutations ``(..., n)`` with the signs that entries of ``odd`` there have, plus where these are zero."""
     if odd is None:
         return Hard(permutation)
@@ -238,7 +238,7 @@ def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[i
     return shape, (FREE,) * (len(shape) - len(opened)) + opened
 
 
-def exchanged(axes: tuple[Axis, ...]) -> tuple[int, ...]:
+def pooled_axes(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     """Axes of ``(draw, *shape)`` that are pooled to be blind to labels: that of draws, and those where groups stand."""
     return (0, *(1 + k for k, axis in enumerate(axes) if axis.group is not None))
 

@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least_share
 from numpyro_symmetry.diagnostics.energies import longest_autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
-from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
+from numpyro_symmetry.diagnostics.sides import PosteriorDraws, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Symmetry, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
@@ -162,7 +162,12 @@ def modes(
 
 
 def _summarised(
-    side: Posterior, points: np.ndarray, kept: np.ndarray, found: Hills, labels: np.ndarray, rng: np.random.Generator
+    side: PosteriorDraws,
+    points: np.ndarray,
+    kept: np.ndarray,
+    found: Hills,
+    labels: np.ndarray,
+    rng: np.random.Generator,
 ) -> Modes:
     """Shares, errors and stability of modes, once every draw is assigned to one."""
     count = len(found.peaks)

@@ -26,11 +26,11 @@ from numpyro_symmetry.diagnostics.label_free import (
     sums,
     units_of,
 )
-from numpyro_symmetry.diagnostics.sides import Posterior
+from numpyro_symmetry.diagnostics.sides import PosteriorDraws
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.traces import EuclideanCost
-from numpyro_symmetry.traces.relabel import Effort, relabel
+from numpyro_symmetry.traces.relabel import SearchEffort, relabel
 
 Arrays = dict[str, np.ndarray]
 
@@ -123,7 +123,7 @@ def _placed(draws: Pooled, features: np.ndarray) -> State:
     plain = draws.symmetry
     side = Side.of_pieces(draws.values, (len(features),), draws.view)
     family = EuclideanCost(standardize=False).family(side, plain)
-    found = [relabel(family, plain.groups, family.point(start), Effort()) for start in starts]
+    found = [relabel(family, plain.groups, family.point(start), SearchEffort()) for start in starts]
     return max(found, key=lambda one: round(float(one.objective.mean()), 9)).state
 
 
@@ -151,7 +151,7 @@ def _invariants(draws: Pooled) -> np.ndarray:
 
 
 def contributions(
-    aligned: Pooled, blocks: ExchangeableBlocks, first: np.ndarray, a: Posterior, split: int
+    aligned: Pooled, blocks: ExchangeableBlocks, first: np.ndarray, a: PosteriorDraws, split: int
 ) -> xr.Dataset:
     """Site -> ``(quantity, *event)``: how the sides differ in every entry."""
     seen = moment_differences(aligned.flat(), blocks.starts, first)
