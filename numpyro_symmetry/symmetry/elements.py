@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import Group, as_permutation
-from numpyro_symmetry.symmetry.hard import Element, Hard, Part, at_source, gathered, over, permutation_of, then
+from numpyro_symmetry.symmetry.hard import Element, Hard, Part, at_source, over, permutation_of, taken_along, then
 
 
 def broadcast(*shapes: tuple[int, ...]) -> bool:
@@ -136,7 +136,7 @@ def inverse(g: Element) -> Element:
     for name in sorted(g, key=lambda name: name.count("/")):
         part = Hard.of(g[name]).each(jnp.asarray)
         back = jnp.argsort(part.permutation, axis=-1)
-        undone = Hard(back, None if part.sign is None else gathered(part.sign, back))
+        undone = Hard(back, None if part.sign is None else taken_along(part.sign, back))
         result[name] = undone.each(lambda x, name=name: at_source(x, name, result))
     return {name: result[name].part() for name in g}
 

@@ -96,7 +96,7 @@ def over(name: str) -> tuple[str, ...]:
     return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
 
 
-def gathered(values: Any, index: Any, axis: int = -1) -> Any:
+def taken_along(values: Any, index: Any, axis: int = -1) -> Any:
     """Entries of an array at indices along one axis; the two broadcast along all others."""
     ndim = max(values.ndim, index.ndim)
     values, index = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (values, index))
@@ -109,7 +109,7 @@ def at_source(values: Any, name: str, step: Mapping[str, Hard]) -> Any:
     for depth, label in zip(range(len(labels), 0, -1), labels, strict=True):
         if label in step:
             index = step[label].permutation
-            values = gathered(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
+            values = taken_along(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
     return values
 
 
@@ -117,7 +117,7 @@ def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]
     """Elements ``(..., *cells, n)``, and then others of some of the groups: units go where their blocks go."""
     both = {name: part.each(lambda x, name=name: at_source(x, name, step)) for name, part in first.items()}
     for name, part in step.items():
-        moved = both[name].each(lambda x, part=part: gathered(x, part.permutation))
+        moved = both[name].each(lambda x, part=part: taken_along(x, part.permutation))
         both[name] = moved if moved.sign is None else moved._replace(sign=part.sign * moved.sign)
     return both
 
