@@ -111,7 +111,7 @@ def lay_out(
     """Choose coordinates for every touched site that does not follow, and see whether the guide factorises in them."""
     full = {site: padded(entries, jnp.ndim(trace[site]["value"])) for site, entries in symmetry.axes.items()}
     for stack in symmetry.stacks.values():
-        refuse_unlike(stack.sites, [supports[site] for site in stack.sites], "support")
+        refuse_unlike({site: supports[site] for site in stack.sites}, "support")
     telling = {site: follows.telling(symmetry, site, entries) for site, entries in full.items()}
     telling = {site: entries for site, entries in telling.items() if site not in follows.sites}
     white = _whitened(trace, telling)
