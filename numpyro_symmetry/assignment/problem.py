@@ -62,8 +62,7 @@ class Soft(NamedTuple):
 
 
 # None stands for the barycentre: every unit the average of all, and zero where signs act
-Part = Hard | Soft | None
-State = Mapping[str, Part]
+State = Mapping[str, Hard | Soft | None]
 
 
 class Solution(NamedTuple):
@@ -281,7 +280,7 @@ def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.nd
     return term.target, move(term.source, term.axes, state, skip=position)
 
 
-def _move_axis(value: np.ndarray, part: Part, axis: Axis, position: int) -> np.ndarray:
+def _move_axis(value: np.ndarray, part: Hard | Soft | None, axis: Axis, position: int) -> np.ndarray:
     if part is None:
         mean = np.zeros_like(value[:1]) if axis.signed else value.mean(position, keepdims=True)
         return np.broadcast_to(mean, value.shape)

@@ -12,10 +12,9 @@ import numpy as np
 
 from numpyro_symmetry.containers.labelled import DRAWS, draw_dims, names_of
 from numpyro_symmetry.symmetry import SymmetryError, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.families import Axes
 
 Dims = Mapping[str, tuple[str, ...]]
-Axes = Mapping[str, tuple[AxisEntry, ...]]
 
 # part of their spread below which coordinates are the same, computed twice, or kept in single precision
 _AS_COMPUTED = 1e-5

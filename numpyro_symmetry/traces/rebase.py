@@ -42,7 +42,6 @@ from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.costs import GaussianCost, PlainDraws, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NO_ROLES, Roles, roles_of
 from numpyro_symmetry.traces.inputs import (
-    Entries,
     bind,
     on_compared_sites,
     on_sites_of_trace,
@@ -311,7 +310,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
 
 
 def _with_other_sites(
-    out: Rebased, trace: Trace, known: Model | None, roles: Roles, axes: Mapping[str, Entries]
+    out: Rebased, trace: Trace, known: Model | None, roles: Roles, axes: Mapping[str, tuple[AxisEntry, ...]]
 ) -> Rebased:
     """Relabelled draws with all their sites, moved along or computed again, in the container they came in."""
     say("moving what the model computes")
