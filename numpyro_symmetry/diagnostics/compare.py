@@ -296,26 +296,26 @@ def _compared(
         _warn_of_short_chains(side, time, length)
     drawn = [
         Drawn(
-            side.name,
-            side.num_draws,
-            len(side.lengths),
-            (time or 1.0) * side.num_draws / read.num_draws,
-            time is None,
-            cut.number,
+            name=side.name,
+            num_draws=side.num_draws,
+            num_chains=len(side.lengths),
+            time=(time or 1.0) * side.num_draws / read.num_draws,
+            independent=time is None,
+            blocks=cut.number,
         )
         for side, read, time, cut in zip(whole, sides, times, blocks, strict=True)
     ]
     nothing = Comparison(
-        drawn[0],
-        drawn[1],
-        np.nan,
-        {},
-        np.nan,
-        np.nan,
-        xr.Dataset(),
-        options.level,
-        options.smallest_effect,
-        left_out,
+        a=drawn[0],
+        b=drawn[1],
+        p_value=np.nan,
+        p_by_distance={},
+        effect=np.nan,
+        floor=np.nan,
+        contributions=xr.Dataset(),
+        level=options.level,
+        smallest_effect=options.smallest_effect,
+        left_out=left_out,
     )
     if min(cut.number for cut in blocks) < energies.MIN_BLOCKS:
         return nothing
