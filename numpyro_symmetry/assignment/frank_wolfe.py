@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, soften, with_signs
+from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, signed_permutations, soften
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.hard import members_at, overwrite
 
@@ -44,7 +44,7 @@ def frank_wolfe(problem: Problem, *, schedule: tuple[float, ...] = (0.0,)) -> di
     for weight in schedule:
         state = _path(problem, state, weight, _MAX_STEPS)
     # labels are those of the even matrix alone: `odd` only says which signs they have
-    return {name: with_signs(assign(part.even), part.odd) for name, part in state.items()}
+    return {name: signed_permutations(assign(part.even), part.odd) for name, part in state.items()}
 
 
 def _path(problem: Problem, state: dict[str, Soft], weight: float, max_steps: int) -> dict[str, Soft]:

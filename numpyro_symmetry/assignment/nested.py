@@ -27,18 +27,18 @@ _ROUNDING = 1e-12
 Solve = Callable[[Problem], Solution]
 
 
-class Family(NamedTuple):
+class NestedGroups(NamedTuple):
     """Blocks that move, ``root``, and all groups that are fibred over them."""
 
     root: str
     inner: tuple[str, ...]
 
 
-def families(problem: Problem) -> list[Family]:
+def nested_groups(problem: Problem) -> list[NestedGroups]:
     """Each group that moves blocks in which others move, with the groups that are fibred over it."""
     inner = [name for name in problem.groups if "/" in name]
     roots = dict.fromkeys(over(name)[0] for name in inner)
-    return [Family(root, tuple(name for name in inner if over(name)[0] == root)) for root in roots]
+    return [NestedGroups(root, tuple(name for name in inner if over(name)[0] == root)) for root in roots]
 
 
 def solve_nested(problem: Problem, solve: Solve) -> Solution:
@@ -56,15 +56,15 @@ def solve_nested(problem: Problem, solve: Solve) -> Solution:
     Solution
         Never worse than the identity. Its rounds are counted as sweeps.
     """
-    nests = families(problem)
-    taken = {name for family in nests for name in (family.root, *family.inner)}
+    nests = nested_groups(problem)
+    taken = {name for nest in nests for name in (nest.root, *nest.inner)}
     rest = [name for name in problem.groups if name not in taken]
     before, identity = problem.score(problem.identity()), problem.identity()
     if len(nests) == 1 and not rest:
         best = _by_pairs(problem, nests[0], solve)
     else:
         steps: list[Callable[[Problem], Solution]] = [
-            *(lambda p, family=family: _by_pairs(p, family, solve) for family in nests),
+            *(lambda p, nest=nest: _by_pairs(p, nest, solve) for nest in nests),
             *([lambda p: _of_groups(p, rest, solve)] if rest else []),
         ]
         blind = _from_barycentre(problem, nests, rest, solve)
@@ -77,9 +77,9 @@ def solve_nested(problem: Problem, solve: Solve) -> Solution:
     return where(stays, best._replace(state=identity), best)
 
 
-def pairs(problem: Problem, family: Family) -> Iterator[Problem]:
-    """For each slot of a family: the problem of every block in it, ``batch * n`` of them, with nothing else moving."""
-    root, inner = family
+def pairs(problem: Problem, nest: NestedGroups) -> Iterator[Problem]:
+    """For each slot of a nest: the problem of every block in it, ``batch * n`` of them, with nothing else moving."""
+    root, inner = nest
     prefix = f"{root}/"
     groups = {
         name.removeprefix(prefix): problem.groups[name]._replace(
@@ -113,14 +113,14 @@ def moved_by(problem: Problem, state: dict[str, Hard]) -> Problem:
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _by_pairs(problem: Problem, family: Family, solve: Solve) -> Solution:
-    """The best element of one family, with all else as it stands; exact if every pair of blocks is solved exactly."""
-    root, inner = family
+def _by_pairs(problem: Problem, nest: NestedGroups, solve: Solve) -> Solution:
+    """The best element of one nest, with all else as it stands; exact if every pair of blocks is solved exactly."""
+    root, inner = nest
     state, group, batch = problem.identity(), problem.groups[root], problem.batch
     n = group.degree
     exact, settled = np.ones(batch, bool), np.ones(batch, bool)
     worth, units = np.empty((batch, n, n)), []
-    for slot, pair in enumerate(pairs(problem, family)):
+    for slot, pair in enumerate(pairs(problem, nest)):
         found = solve(pair)
         worth[:, slot] = pair.score(found.state).reshape(batch, n)
         units.append(found.state)
@@ -143,11 +143,11 @@ def _of_groups(problem: Problem, names: list[str], solve: Solve) -> Solution:
     return found._replace(state=problem.identity() | found.state)
 
 
-def _with_blocks_still(problem: Problem, nests: list[Family], solve: Solve) -> Solution:
+def _with_blocks_still(problem: Problem, nests: list[NestedGroups], solve: Solve) -> Solution:
     """Solve for all groups but those that move blocks: the units of every block then are a group of their own."""
     cut, whole = problem, problem.identity()
-    for family in nests:
-        cut = _cut(cut, family.root)
+    for nest in nests:
+        cut = _cut(cut, nest.root)
     solution = solve(cut)
     for name, part in whole.items():
         if name in solution.state:
@@ -159,12 +159,12 @@ def _with_blocks_still(problem: Problem, nests: list[Family], solve: Solve) -> S
     return solution._replace(state=whole)
 
 
-def _from_barycentre(problem: Problem, nests: list[Family], rest: list[str], solve: Solve) -> dict[str, Hard]:
-    """Solve for each family with everything else averaged, and then for all other groups."""
+def _from_barycentre(problem: Problem, nests: list[NestedGroups], rest: list[str], solve: Solve) -> dict[str, Hard]:
+    """Solve for each nest with everything else averaged, and then for all other groups."""
     state = problem.identity()
-    for family in nests:
-        step = _by_pairs(_averaged(problem, {family.root, *family.inner}), family, solve).state
-        state |= {name: step[name] for name in (family.root, *family.inner)}
+    for nest in nests:
+        step = _by_pairs(_averaged(problem, {nest.root, *nest.inner}), nest, solve).state
+        state |= {name: step[name] for name in (nest.root, *nest.inner)}
     if rest:
         state |= {name: _of_groups(moved_by(problem, state), rest, solve).state[name] for name in rest}
     return state

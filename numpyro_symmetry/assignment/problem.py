@@ -62,8 +62,7 @@ class Soft(NamedTuple):
 
 
 # None stands for the barycentre: every unit the average of all, and zero where signs act
-Part = Hard | Soft | None
-State = Mapping[str, Part]
+State = Mapping[str, Hard | Soft | None]
 
 
 class Solution(NamedTuple):
@@ -87,7 +86,7 @@ class Benefit(NamedTuple):
 
     def best(self) -> Hard:
         """The assignment that is worth most, with its best signs."""
-        return with_signs(assign(self.unsigned()), self.odd)
+        return signed_permutations(assign(self.unsigned()), self.odd)
 
     def of(self, part: Hard) -> np.ndarray:
         """``(batch, n)``: what each slot gets under a given assignment, in float64."""
@@ -226,7 +225,7 @@ class Problem:
         return Benefit(even, odd if signed else None)
 
 
-def with_signs(permutation: np.ndarray, odd: np.ndarray | None) -> Hard:
+def signed_permutations(permutation: np.ndarray, odd: np.ndarray | None) -> Hard:
     """Permutations ``(..., n)`` with the signs that entries of ``odd`` there have, plus where these are zero."""
     if odd is None:
         return Hard(permutation)
@@ -255,7 +254,7 @@ def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[i
     return shape, (FREE,) * (len(shape) - len(opened)) + opened
 
 
-def exchanged(axes: tuple[Axis, ...]) -> tuple[int, ...]:
+def pooled_axes(axes: tuple[Axis, ...]) -> tuple[int, ...]:
     """Axes of ``(draw, *shape)`` that are pooled to be blind to labels: that of draws, and those where groups stand."""
     return (0, *(1 + k for k, axis in enumerate(axes) if axis.group is not None))
 
@@ -298,7 +297,7 @@ def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.nd
     return term.target, move(term.source, term.axes, state, skip=position)
 
 
-def _move_axis(value: np.ndarray, part: Part, axis: Axis, position: int) -> np.ndarray:
+def _move_axis(value: np.ndarray, part: Hard | Soft | None, axis: Axis, position: int) -> np.ndarray:
     if part is None:
         mean = np.zeros_like(value[:1]) if axis.signed else value.mean(position, keepdims=True)
         return np.broadcast_to(mean, value.shape)

@@ -14,7 +14,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
-from numpyro_symmetry.assignment.nested import families, solve_nested
+from numpyro_symmetry.assignment.nested import nested_groups, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Hard
@@ -51,7 +51,7 @@ def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
     exact, settled = np.ones(problem.batch, bool), np.ones(problem.batch, bool)
     num_sweeps = np.zeros(problem.batch, int)
     for component in components(problem):
-        if families(component):
+        if nested_groups(component):
             # every call has the same restarts, for how many calls there are depends on the batch
             seed = int(rng.integers(2**32))
             found = solve_nested(component, lambda part, seed=seed: solve(part, method, np.random.default_rng(seed)))

@@ -7,7 +7,7 @@ from typing import Any
 from numpyro_symmetry.containers.labelled import DATA_TREE, DATASET, INFERENCE_DATA
 from numpyro_symmetry.containers.mcmc import MCMC
 from numpyro_symmetry.containers.plain import MAPPING, MEMBERS, STACKED, TREE
-from numpyro_symmetry.containers.strangers import refuse, refuse_columns
+from numpyro_symmetry.containers.strangers import refusal, refuse_columns
 from numpyro_symmetry.containers.trace import Container, Trace
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Symmetry
@@ -47,7 +47,7 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
             num_leading_dims, "num_leading_dims", meaning="1 for (draw, ...), 2 for (chain, draw, ...)"
         )
     if (kind := _kind_of(data)) is None:
-        raise refuse(data)
+        raise refusal(data)
     trace = kind.read(data, symmetry, num_leading_dims)._replace(model=kind.model(data))
     refuse_columns(trace.values, symmetry)
     return trace if lazily or not trace.is_stored else trace.in_memory()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested, refuse_other_sites
+from numpyro_symmetry.containers.strangers import as_arrays, refusal_of_tree, refuse_nested
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers, shape_of
@@ -121,7 +121,7 @@ def _leading(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -
 def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
     arrays = arrays_by_path(data)
     if not arrays.keys() & symmetry.axes.keys():
-        raise refuse_other_sites(data, symmetry)
+        raise refusal_of_tree(data, symmetry)
     refuse_masked(arrays)
     refuse_tracers("rebase", *arrays.values())
     values = {site: np.asarray(value) for site, value in arrays.items()}

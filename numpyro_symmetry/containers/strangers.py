@@ -24,16 +24,16 @@ _EXPECTED = (
 )
 
 
-def refuse(data: Any) -> SymmetryError:
+def refusal(data: Any) -> SymmetryError:
     """The error about a container of no known type."""
     what = next(words(data) for is_known_by, words in _STRANGERS if is_known_by(data))
     return SymmetryError(f"{_EXPECTED}; got {what}.")
 
 
-def refuse_other_sites(data: Any, symmetry: Symmetry) -> SymmetryError:
+def refusal_of_tree(data: Any, symmetry: Symmetry) -> SymmetryError:
     """The error about a tree that holds none of a symmetry's sites."""
     if not isinstance(data, Mapping):
-        return refuse(data)
+        return refusal(data)
     return SymmetryError(
         f"The symmetry acts on sites {list(symmetry.axes)}, and the tree holds arrays at {list(arrays_by_path(data))}: "
         "sites of a pytree are the paths to its arrays, with dots between the keys. Find the symmetry on such a tree "

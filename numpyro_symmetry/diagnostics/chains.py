@@ -195,13 +195,27 @@ def _chunk(values: np.ndarray, *, briefly: bool = False) -> Chains:
 def _chains(values: np.ndarray, briefly: bool) -> Chains:
     judged, places, num_still, num_undefined = _judged(values)
     nothing = (0,) * len(values)
-    counts = (judged.shape[2], num_still, num_undefined, nothing, nothing)
+    unknown = Chains(
+        r_hat=np.nan,
+        ess=np.nan,
+        tail_ess=np.nan,
+        chance=np.nan,
+        r_hat_undecided=np.nan,
+        num_apart=0,
+        furthest=(),
+        num_judged=judged.shape[2],
+        num_still=num_still,
+        num_undefined=num_undefined,
+        num_infinite=nothing,
+        num_not_a_number=nothing,
+    )
     if not judged.size or values.shape[1] < MIN_DRAWS:
-        return Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, (), *counts)
+        return unknown
     both = both_scores(judged)
-    sizes = float(effective_size(both[0]).min()), np.nan if briefly else float(tail_size(judged).min())
+    tail_ess = np.nan if briefly else float(tail_size(judged).min())
+    found = unknown._replace(ess=float(effective_size(both[0]).min()), tail_ess=tail_ess)
     if len(values) < 2:
-        return Chains(np.nan, *sizes, np.nan, np.nan, 0, (), *counts)
+        return found
     r_hats = np.array([r_hat(x) for x in both])
     chances = np.full(r_hats.shape, np.nan)
     for k, x in enumerate(both):
@@ -211,8 +225,13 @@ def _chains(values: np.ndarray, briefly: bool) -> Chains:
     undecided = r_hats[np.isnan(chances) & (r_hats > MAX_R_HAT)]
     worse = np.fmax(*r_hats)
     apart = np.flatnonzero(worse > MAX_R_HAT)
-    furthest = _first(list(zip(worse[apart].tolist(), places[apart].tolist(), strict=True)))
-    return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), len(apart), furthest, *counts)
+    return found._replace(
+        r_hat=_most(r_hats),
+        chance=-_most(-chances),
+        r_hat_undecided=_most(undecided),
+        num_apart=len(apart),
+        furthest=_first(list(zip(worse[apart].tolist(), places[apart].tolist(), strict=True))),
+    )
 
 
 def _judged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Drawn
 from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
-from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
+from numpyro_symmetry.diagnostics.sides import PosteriorDraws, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import interval, say, saying
 from numpyro_symmetry.symmetry import Symmetry, as_symmetry, warn
 from numpyro_symmetry.symmetry.arguments import (
@@ -233,7 +233,7 @@ def compare_pairs(
 # ---- what is given -----------------------------------------------------------------------------------------------
 
 
-def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options) -> list[Posterior]:
+def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options) -> list[PosteriorDraws]:
     """The posteriors, read, after the options are checked."""
     as_probability(options.level, "level")
     if options.smallest_effect is not None:
@@ -262,9 +262,9 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
 # ---- what is compared --------------------------------------------------------------------------------------------
 
 
-def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -> Iterator[Comparison]:
+def _compared_in_turn(pairs: Iterable[Sequence[PosteriorDraws]], options: _Options) -> Iterator[Comparison]:
     """Compare every pair; each posterior's draws are chosen, and read if they are stored, only once."""
-    read: dict[tuple[str, tuple[str, ...]], Posterior] = {}
+    read: dict[tuple[str, tuple[str, ...]], PosteriorDraws] = {}
     for a, b in pairs:
         compared, left_out = in_common(a, b)
         for side in (a, b):
@@ -275,8 +275,8 @@ def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -
 
 
 def _compared(
-    whole: tuple[Posterior, Posterior],
-    sides: tuple[Posterior, Posterior],
+    whole: tuple[PosteriorDraws, PosteriorDraws],
+    sides: tuple[PosteriorDraws, PosteriorDraws],
     left_out: tuple[str, ...],
     options: _Options,
 ) -> Comparison:
@@ -287,35 +287,35 @@ def _compared(
     own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
     slow = watched(draws)
     times = [
-        None if side.independent else energies.autocorrelation_time(slow[items], side.lengths)
+        None if side.independent else energies.longest_autocorrelation_time(slow[items], side.lengths)
         for side, items in zip(sides, own, strict=True)
     ]
     length = energies.block_length(times, [side.lengths for side in sides])
-    blocks = [energies.blocks_of(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
+    blocks = [energies.exchangeable_blocks(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
     for side, time in zip(sides, times, strict=True):
         _warn_of_short_chains(side, time, length)
     drawn = [
         Drawn(
-            side.name,
-            side.num_draws,
-            len(side.lengths),
-            (time or 1.0) * side.num_draws / read.num_draws,
-            time is None,
-            cut.number,
+            name=side.name,
+            num_draws=side.num_draws,
+            num_chains=len(side.lengths),
+            time=(time or 1.0) * side.num_draws / read.num_draws,
+            independent=time is None,
+            blocks=cut.number,
         )
         for side, read, time, cut in zip(whole, sides, times, blocks, strict=True)
     ]
     nothing = Comparison(
-        drawn[0],
-        drawn[1],
-        np.nan,
-        {},
-        np.nan,
-        np.nan,
-        xr.Dataset(),
-        options.level,
-        options.smallest_effect,
-        left_out,
+        a=drawn[0],
+        b=drawn[1],
+        p_value=np.nan,
+        p_by_distance={},
+        effect=np.nan,
+        floor=np.nan,
+        contributions=xr.Dataset(),
+        level=options.level,
+        smallest_effect=options.smallest_effect,
+        left_out=left_out,
     )
     if min(cut.number for cut in blocks) < energies.MIN_BLOCKS:
         return nothing
@@ -345,7 +345,7 @@ def _is_last(first: np.ndarray, last: np.ndarray) -> bool:
     return (len(first), *first.mean(0)) > (len(last), *last.mean(0))
 
 
-def _warn_of_short_chains(side: Posterior, time: float | None, effective: float) -> None:
+def _warn_of_short_chains(side: PosteriorDraws, time: float | None, effective: float) -> None:
     """Warn of chains that are left out because they are shorter than a block of ``effective`` effective draws."""
     short = np.asarray(side.lengths)[energies.too_short(side.lengths, time, effective)]
     if len(short):

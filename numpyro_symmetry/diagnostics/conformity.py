@@ -18,7 +18,7 @@ import pandas as pd
 import xarray as xr
 from jax import Array
 
-from numpyro_symmetry.assignment.problem import axes_of, exchanged
+from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
@@ -154,9 +154,9 @@ def prior_conformity(
     else:
         rng = np.random.default_rng(seed_of(rng_key))
         kept = np.concatenate([np.ones((1, blocks.number), bool), rng.random((_NUM_EXCHANGES, blocks.number)) < 0.5])
-        exchanged = ExchangedBlocks(blocks.starts, other, np.concatenate([kept, ~kept], 1))
-        results, entries = _step_down(sides, exchanged, is_apart, rng, shown)
-        together = exchanged.of(sorted_projections(sides.tested, _standardised(sides, sides.own, sides.prior)))
+        exchanges = ExchangedBlocks(blocks.starts, other, np.concatenate([kept, ~kept], 1))
+        results, entries = _step_down(sides, exchanges, is_apart, rng, shown)
+        together = exchanges.of(sorted_projections(sides.tested, _standardised(sides, sides.own, sides.prior)))
     return PriorConformity(
         table=_table(sides, results, entries, is_apart),
         entries=_shaped(sides, entries, trace.dims),
@@ -169,21 +169,21 @@ def prior_conformity(
     )
 
 
-def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
+def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.ExchangeableBlocks, energies.ExchangeableBlocks, Drawn]:
     """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
     slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
-    time = None if trace.are_members else energies.autocorrelation_time(slow, trace.lengths)
+    time = None if trace.are_members else energies.longest_autocorrelation_time(slow, trace.lengths)
     effective = energies.block_length([time], [trace.lengths])
-    blocks = energies.blocks_of(trace.lengths, time, effective)
+    blocks = energies.exchangeable_blocks(trace.lengths, time, effective)
     # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
     cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
-    own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
+    own = energies.ExchangeableBlocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
     some = [
         low + np.linspace(0, len(cut) - 1, min(len(cut), math.ceil(0.75 * effective))).astype(int)
         for low, cut in zip(own.starts, cuts, strict=True)
     ]
-    other = energies.Blocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
+    other = energies.ExchangeableBlocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
     return own, other, Drawn("out", trace.num_draws, len(trace.lengths), time or 1.0, time is None, blocks.number)
 
 
@@ -216,13 +216,13 @@ class ExchangedBlocks(NamedTuple):
     """
 
     starts: np.ndarray
-    other: energies.Blocks
+    other: energies.ExchangeableBlocks
     first: np.ndarray
 
     def of(self, features: np.ndarray) -> np.ndarray:
         """Energy coefficients ``(exchange,)`` of ``(2 * draw, number)``: the draws, and then the redrawn draws."""
         half, number = len(features) // 2, len(self.starts)
-        both = energies.joined(energies.Blocks(np.arange(half), self.starts), self.other, half)
+        both = energies.joined(energies.ExchangeableBlocks(np.arange(half), self.starts), self.other, half)
         between = energies.distances(features[both.draws], both.starts)
         apart = 2.0 * between[:number, number:].mean()
         return energies.energies(between, self.first) / (apart or 1.0)
@@ -230,7 +230,7 @@ class ExchangedBlocks(NamedTuple):
 
 def _step_down(
     sides: Sides,
-    exchanged: ExchangedBlocks,
+    exchanges: ExchangedBlocks,
     is_apart: Callable[[SlotResult], bool],
     rng: np.random.Generator,
     progress_bar: bool,
@@ -248,7 +248,7 @@ def _step_down(
             for name, before in entries.items():
                 now = _moments(own[name], other[name])
                 entries[name] = np.where(sides.of_slots(name, left), now, before)
-            by_slot = _energies_of(sides.tested, _standardised(sides, own, other), exchanged, left)
+            by_slot = _energies_of(sides.tested, _standardised(sides, own, other), exchanges, left)
             for (slot, effects), p in zip(by_slot.items(), _of_largest(list(by_slot.values())), strict=True):
                 results[slot] = SlotResult(slot, float(effects[0]), float(np.quantile(effects, _FLOOR)), float(p))
             away = [results[slot] for slot in left if is_apart(results[slot])]
@@ -267,12 +267,12 @@ def _unknown(sides: Sides) -> tuple[list[SlotResult], Arrays]:
 
 
 def _energies_of(
-    symmetry: Symmetry, values: Arrays, exchanged: ExchangedBlocks, slots: list[Slot]
+    symmetry: Symmetry, values: Arrays, exchanges: ExchangedBlocks, slots: list[Slot]
 ) -> dict[Slot, np.ndarray]:
     """Slot -> ``(exchange,)`` energy coefficients of its unit's numbers, first without an exchange."""
     units = {name: units_of(symmetry, values, name) for name in symmetry.groups}
     return {
-        (name, k): exchanged.of(np.concatenate([units[name].odd[:, k], units[name].even[:, k]], 1)) for name, k in slots
+        (name, k): exchanges.of(np.concatenate([units[name].odd[:, k], units[name].even[:, k]], 1)) for name, k in slots
     }
 
 
@@ -294,7 +294,7 @@ def _contraction(sides: Sides) -> dict[str, float]:
     found = {}
     for name in sides.tested.axes:
         shape, axes = axes_of(sides.tested, name, sides.own[name].shape[1:])
-        together = exchanged(axes)
+        together = pooled_axes(axes)
         is_signed = any(axis.signed for axis in axes)
         own, prior = (
             np.mean(np.square(x - (0.0 if is_signed else x.mean(together, keepdims=True))), together)

@@ -27,7 +27,7 @@ _ROUNDING = 1e-12
 _MAX_DRAWS = 1000
 
 
-class Blocks(NamedTuple):
+class ExchangeableBlocks(NamedTuple):
     """Draws of one side, chain after chain, cut into blocks.
 
     Attributes
@@ -47,7 +47,7 @@ class Blocks(NamedTuple):
         return len(self.starts)
 
 
-def autocorrelation_time(values: np.ndarray, lengths: Sequence[int]) -> float:
+def longest_autocorrelation_time(values: np.ndarray, lengths: Sequence[int]) -> float:
     """The longest autocorrelation time of any entry, in draws, at least one.
 
     Parameters
@@ -98,7 +98,7 @@ def too_short(lengths: Sequence[int], time: float | None, effective: float) -> n
     return ~_is_long(lengths) & (np.asarray(lengths) < np.ceil(effective * (1.0 if time is None else time)))
 
 
-def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> Blocks:
+def exchangeable_blocks(lengths: Sequence[int], time: float | None, effective: float) -> ExchangeableBlocks:
     """Cut chains into whole blocks of ``effective`` effective draws, keeping no draws that add nothing new.
 
     Chains that are `too_short` are left out.
@@ -112,13 +112,13 @@ def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> B
         count = max(1, min(int(length // np.ceil(effective * own)), -(-length // step)))
         edges = np.linspace(0, length, count + 1).astype(int)
         found += [ends[chain] - length + np.arange(low, high, step) for low, high in itertools.pairwise(edges)]
-    return Blocks(np.concatenate(found), np.cumsum([0, *map(len, found[:-1])]))
+    return ExchangeableBlocks(np.concatenate(found), np.cumsum([0, *map(len, found[:-1])]))
 
 
-def joined(first: Blocks, last: Blocks, num_first: int) -> Blocks:
+def joined(first: ExchangeableBlocks, last: ExchangeableBlocks, num_first: int) -> ExchangeableBlocks:
     """Blocks of both sides as one, draws of the last counted on from the ``num_first`` draws of the first."""
     draws = np.concatenate([first.draws, num_first + last.draws])
-    return Blocks(draws, np.concatenate([first.starts, len(first.draws) + last.starts]))
+    return ExchangeableBlocks(draws, np.concatenate([first.starts, len(first.draws) + last.starts]))
 
 
 def distances(features: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ def least(by_statistic: Sequence[np.ndarray]) -> float:
     return float(ranks(-np.min([ranks(one) for one in by_statistic], axis=0))[0])
 
 
-class Moments(NamedTuple):
+class MomentDifferences(NamedTuple):
     """For each number: the first side's mean less the last's, in deviations; half the log ratio of variances.
 
     Attributes
@@ -184,7 +184,7 @@ class Moments(NamedTuple):
     p_log_ratio: np.ndarray
 
 
-def moments(values: np.ndarray, starts: np.ndarray, first: np.ndarray) -> Moments:
+def moment_differences(values: np.ndarray, starts: np.ndarray, first: np.ndarray) -> MomentDifferences:
     """Compare means and deviations of every number ``(draw, number)``, blocks exchanged as for energies."""
     counts = np.diff([*starts, len(values)])[:, None]
     parts = []
@@ -193,7 +193,7 @@ def moments(values: np.ndarray, starts: np.ndarray, first: np.ndarray) -> Moment
         means, squares = (np.add.reduceat(y, starts, axis=0) / counts for y in (x, np.square(x)))
         parts.append(_moments(means, squares, first, np.ptp(values[:, items], axis=0) > 0))
     each = [[part[k] for part in parts] for k in (0, 1)]
-    return Moments(*(np.concatenate([part[0] for part in one]) for one in each), *map(_of_largest, each))
+    return MomentDifferences(*(np.concatenate([part[0] for part in one]) for one in each), *map(_of_largest, each))
 
 
 def _moments(

@@ -17,7 +17,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.assignment.passes import chunks_of, each, passed, summed
-from numpyro_symmetry.assignment.problem import axes_of, exchanged
+from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.components import by_key
@@ -170,7 +170,7 @@ def has_both_signs(values: Any) -> bool:
 def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Reading:
     shape, axes = axes_of(symmetry, site, values.shape[1:])
     names = tuple(axis.group for axis in axes)
-    flips, pooled = any(axis.signed for axis in axes), exchanged(axes)
+    flips, pooled = any(axis.signed for axis in axes), pooled_axes(axes)
 
     def opened(x: np.ndarray) -> np.ndarray:
         # in C order, for sums depend on the order in memory

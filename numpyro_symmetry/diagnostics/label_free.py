@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from numpyro_symmetry.assignment.family import State
-from numpyro_symmetry.assignment.problem import axes_of, exchanged, move
+from numpyro_symmetry.assignment.problem import axes_of, move, pooled_axes
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Axis, Hard, Symmetry
 
@@ -170,7 +170,7 @@ def standardised(symmetry: Symmetry, values: Arrays, bulk: float = SOFT) -> Arra
     found = {}
     for site, value in values.items():
         shape, axes = axes_of(symmetry, site, value.shape[1:])
-        pooled = exchanged(axes)
+        pooled = pooled_axes(axes)
         flips = any(axis.signed for axis in axes)
         x = value.reshape(-1, *shape).astype(float)
         varies = np.abs(x).max(pooled, keepdims=True) > 0 if flips else np.ptp(x, axis=pooled, keepdims=True) > 0

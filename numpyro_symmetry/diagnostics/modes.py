@@ -15,9 +15,9 @@ from jax import Array
 from scipy.spatial import KDTree
 
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least_share
-from numpyro_symmetry.diagnostics.energies import autocorrelation_time
+from numpyro_symmetry.diagnostics.energies import longest_autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
-from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
+from numpyro_symmetry.diagnostics.sides import PosteriorDraws, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Symmetry, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
@@ -162,7 +162,12 @@ def modes(
 
 
 def _summarised(
-    side: Posterior, points: np.ndarray, kept: np.ndarray, found: Hills, labels: np.ndarray, rng: np.random.Generator
+    side: PosteriorDraws,
+    points: np.ndarray,
+    kept: np.ndarray,
+    found: Hills,
+    labels: np.ndarray,
+    rng: np.random.Generator,
 ) -> Modes:
     """Shares, errors and stability of modes, once every draw is assigned to one."""
     count = len(found.peaks)
@@ -171,7 +176,7 @@ def _summarised(
     chains = [slice(low, high) for low, high in itertools.pairwise(ends)]
     passages = sum(int((np.diff(labels[chain]) != 0).sum()) for chain in chains)
     shares = member.mean(0)
-    time = 1.0 if side.independent else autocorrelation_time(member.astype(float), side.lengths)
+    time = 1.0 if side.independent else longest_autocorrelation_time(member.astype(float), side.lengths)
     errors = np.sqrt(shares * (1.0 - shares) * time / len(labels))
     halves = [rng.permutation(kept)[: len(kept) // 2] for _ in range(_NUM_HALVES)]
     say("looking for peaks in halves of the draws")
@@ -203,7 +208,7 @@ def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool)
         found = hills(points[kept])
         labels = _nearest(points, points[kept], found)
         centres = np.stack([points[labels == mode].mean(0) for mode in range(len(found.peaks))])
-        time = 1.0 if independent else autocorrelation_time(points - centres[labels], lengths)
+        time = 1.0 if independent else longest_autocorrelation_time(points - centres[labels], lengths)
         if time <= step:
             break
         step = int(np.ceil(time))

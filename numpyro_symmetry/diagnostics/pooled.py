@@ -15,7 +15,7 @@ from scipy.sparse.linalg import svds
 from numpyro_symmetry.assignment.family import Side, State
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.diagnostics.comparison import QUANTITIES
-from numpyro_symmetry.diagnostics.energies import Blocks, moments
+from numpyro_symmetry.diagnostics.energies import ExchangeableBlocks, moment_differences
 from numpyro_symmetry.diagnostics.invariants import invariants
 from numpyro_symmetry.diagnostics.label_free import (
     FIRM,
@@ -26,11 +26,11 @@ from numpyro_symmetry.diagnostics.label_free import (
     sums,
     units_of,
 )
-from numpyro_symmetry.diagnostics.sides import Posterior
+from numpyro_symmetry.diagnostics.sides import PosteriorDraws
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.traces import EuclideanCost
-from numpyro_symmetry.traces.relabel import Effort, relabel
+from numpyro_symmetry.traces.relabel import SearchEffort, relabel
 
 Arrays = dict[str, np.ndarray]
 
@@ -123,7 +123,7 @@ def _placed(draws: Pooled, features: np.ndarray) -> State:
     plain = draws.symmetry
     side = Side.of_pieces(draws.values, (len(features),), draws.view)
     family = EuclideanCost(standardize=False).family(side, plain)
-    found = [relabel(family, plain.groups, family.point(start), Effort()) for start in starts]
+    found = [relabel(family, plain.groups, family.point(start), SearchEffort()) for start in starts]
     return max(found, key=lambda one: round(float(one.objective.mean()), 9)).state
 
 
@@ -150,9 +150,11 @@ def _invariants(draws: Pooled) -> np.ndarray:
     return found[:, scale > _ROUNDING] / scale[scale > _ROUNDING]
 
 
-def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posterior, split: int) -> xr.Dataset:
+def contributions(
+    aligned: Pooled, blocks: ExchangeableBlocks, first: np.ndarray, a: PosteriorDraws, split: int
+) -> xr.Dataset:
     """Site -> ``(quantity, *event)``: how the sides differ in every entry."""
-    seen = moments(aligned.flat(), blocks.starts, first)
+    seen = moment_differences(aligned.flat(), blocks.starts, first)
     ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
     found, slots = {}, {}
     for (site, x), low, high in zip(aligned.raw.items(), ends[:-1], ends[1:], strict=True):

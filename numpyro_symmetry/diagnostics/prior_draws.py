@@ -52,14 +52,14 @@ def refuse_other_slots(out: Rebased) -> None:
         )
 
 
-class Sites(NamedTuple):
+class SitesToDraw(NamedTuple):
     """Sites of the symmetry whose units are independent given all other sites, and those others."""
 
     redrawn: list[str]
     given: list[str]
 
 
-def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> Sites:
+def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> SitesToDraw:
     """The sites that are drawn again, and those that they are drawn given.
 
     Raises
@@ -86,7 +86,7 @@ def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> Sites:
             f"out.data holds no draws of the model's sites {missing}, given which units have their prior: pass "
             "rebase all of the posterior's sites."
         )
-    return Sites(redrawn, given)
+    return SitesToDraw(redrawn, given)
 
 
 def _is_tied(fn: Any, entries: tuple[AxisEntry, ...]) -> bool:
@@ -155,7 +155,7 @@ class Sides(NamedTuple):
         return found.reshape(event)
 
 
-def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, draws: np.ndarray, key: Array) -> Sides:
+def sides_of(out: Rebased, model: Model, flat: Arrays, sites: SitesToDraw, draws: np.ndarray, key: Array) -> Sides:
     """Relabelled draws of indices ``draws``, out of ``flat`` by site: as they are, and with every unit drawn again."""
     view = out.view
     # NaN, which no arithmetic hides, marks the pieces that hold nothing but sites drawn again

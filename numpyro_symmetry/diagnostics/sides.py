@@ -26,7 +26,7 @@ Arrays = dict[str, Any]
 _MAX_DRAWS, _MIN_DRAWS, _MAX_NUMBERS = 20_000, 2_000, 30_000_000
 
 
-class Posterior(NamedTuple):
+class PosteriorDraws(NamedTuple):
     """Draws of one side.
 
     Attributes
@@ -66,7 +66,7 @@ class Posterior(NamedTuple):
         """How many draws there are in all chains."""
         return sum(self.lengths)
 
-    def only(self, sites: Collection[str]) -> Posterior:
+    def only(self, sites: Collection[str]) -> PosteriorDraws:
         """The posterior with these sites alone, in memory; of very many draws only some, evenly spaced.
 
         Raises
@@ -109,7 +109,9 @@ class ReadOptions(NamedTuple):
     kwargs: Mapping[str, Any]
 
 
-def posterior_of(data: Any, symmetry: Symmetry, name: str, options: ReadOptions, *, independent: bool) -> Posterior:
+def posterior_of(
+    data: Any, symmetry: Symmetry, name: str, options: ReadOptions, *, independent: bool
+) -> PosteriorDraws:
     """Read one side of a comparison.
 
     Raises
@@ -182,7 +184,7 @@ def _of_trace(
     lengths: tuple[int, ...],
     sites: Collection[str] | None,
     independent: bool,
-) -> Posterior:
+) -> PosteriorDraws:
     if missing := sorted(set(symmetry.axes) - set(trace.values)):
         raise SymmetryError(
             f"sites {missing} of the symmetry are missing; there are {sorted(trace.values)}. Pass the symmetry of what "
@@ -197,7 +199,9 @@ def _of_trace(
         trace = trace._replace(values={site: value[order] for site, value in trace.values.items()})
     values = trace.flat(list(trace.values))
     is_named = sites is not None
-    return Posterior(name, values, lengths, independent, bound, frozenset(beside), is_named, trace.dims, trace.coords)
+    return PosteriorDraws(
+        name, values, lengths, independent, bound, frozenset(beside), is_named, trace.dims, trace.coords
+    )
 
 
 def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
@@ -208,7 +212,7 @@ def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
     return others - looks_labelled(trace, bound, others)
 
 
-def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def in_common(a: PosteriorDraws, b: PosteriorDraws) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Sites to compare, the symmetry's first, and those of either posterior that are left out.
 
     Raises

@@ -14,12 +14,12 @@ from jax import Array
 
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.labels.parity import even_sets
-from numpyro_symmetry.discovery.labels.program import Program, read_function, read_program
+from numpyro_symmetry.discovery.labels.program import TracedLogJoint, read_function, read_program
 from numpyro_symmetry.discovery.labels.reading import Reading
 from numpyro_symmetry.discovery.labels.rules import RULES
 from numpyro_symmetry.discovery.labels.terms import IS_DATA, Reason, Term, axis, pin, pinned
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
-from numpyro_symmetry.discovery.labels.values import Origin, Typed, Value
+from numpyro_symmetry.discovery.labels.values import Dependence, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
 from numpyro_symmetry.discovery.proof.cells import with_cells
 from numpyro_symmetry.discovery.proof.effort import EFFORT
@@ -289,7 +289,7 @@ def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may
     )
 
 
-def _even_sets(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
+def _even_sets(program: TracedLogJoint, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
     """Sets that may be negated as a whole: of sites, and of the arrays that are put end to end in a site."""
     cuts, parts = {}, list[PartOfSite]()
     for k, (site, shape) in enumerate(program.shapes.items()):
@@ -367,7 +367,7 @@ def _noting_unread(finding: Finding, unread: set[str]) -> Finding:
 
 
 def walked(
-    program: Program, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
+    program: TracedLogJoint, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
 ) -> tuple[Reading, list[Value]]:
     """Walk through a program with free latent axes and pinned data; returns the reading, and its results with labels.
 
@@ -382,7 +382,7 @@ def walked(
     walk = Walk(rules)
     latent = [Typed(tuple(axes)) for axes in sites.values()]
     given = [
-        Typed(tuple(axes), tag=walk.tag("data", k), origin=Origin.REAL if is_real else Origin.WHOLE)
+        Typed(tuple(axes), tag=walk.tag("data", k), origin=Dependence.REAL if is_real else Dependence.WHOLE)
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
     results = walk.run_apart(program.jaxpr, [*latent, *given])

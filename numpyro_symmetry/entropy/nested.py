@@ -70,12 +70,10 @@ def sample(
     return {name: element[name] for name in symmetry.groups}, logs, of_identity
 
 
-def log_nested_of_identity(
-    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
-) -> Array:
+def log_nested_of_identity(symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]) -> Array:
     """Log probability that the chain over blocks, and over units in each, gives to the identity, nats."""
     blocks = _Blocks.of(symmetry, factors, coordinates)
-    return log_proposal_of_identity(blocks.table(max_features)) + blocks.log_units(max_features)
+    return log_proposal_of_identity(blocks.table(None)) + blocks.log_units(None)
 
 
 def _log_mixture_of_identity(

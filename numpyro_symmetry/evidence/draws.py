@@ -100,7 +100,7 @@ def _by_chain(trace: Trace) -> Trace:
     return trace._replace(values=values, leading=leading, chains=())
 
 
-def part_of(trace: Trace, which: slice) -> Trace:
+def slice_of_chains(trace: Trace, which: slice) -> Trace:
     """A slice of the draws of every chain."""
     values = {site: value[:, which] for site, value in trace.values.items()}
     return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])

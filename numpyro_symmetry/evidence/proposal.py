@@ -22,7 +22,7 @@ from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation
 from numpyro_symmetry.assignment.passes import is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.discovery import find_symmetry, without_parameters
-from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of, on_supports, part_of
+from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of, on_supports, slice_of_chains
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
@@ -134,7 +134,7 @@ def proposal_of_draws(
         _refuse_data_outside(model_trace)
         raise
     _warn_of_part(guide)
-    first, rest = part_of(trace, slice(None, half)), part_of(trace, slice(half, None))
+    first, rest = slice_of_chains(trace, slice(None, half)), slice_of_chains(trace, slice(half, None))
     first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
     free = jax.jit(jax.vmap(lambda draw: unconstrain(handlers.seed(function, rng_key), args, kwargs, draw)))

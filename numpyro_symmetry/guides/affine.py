@@ -16,7 +16,7 @@ from jax import Array
 
 from numpyro_symmetry.guides.inside import trace_given
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation
-from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
+from numpyro_symmetry.guides.slopes import in_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, layers, observed_of
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
@@ -63,7 +63,7 @@ class LinearModel(NamedTuple):
 
     def rows(self, values: Mapping[str, Array]) -> Array:
         """Stack arrays of the predictors' shapes into rows, ``(N,)`` or ``(N, C)``."""
-        return jnp.concatenate([as_rows(values[site], self.num_outputs) for site in self.observations])
+        return jnp.concatenate([in_rows(values[site], self.num_outputs) for site in self.observations])
 
     def split(self, rows: Array) -> dict[str, Array]:
         """Undo ``rows``."""
@@ -74,7 +74,7 @@ class LinearModel(NamedTuple):
         return found
 
 
-def observations(trace: Trace) -> dict[str, Observation]:
+def linear_observations(trace: Trace) -> dict[str, Observation]:
     """Observed sites that are likelihoods of a linear predictor."""
     found = {name: observation(site) for name, site in observed_of(trace).items()}
     return {name: seen for name, seen in found.items() if seen is not None}
@@ -105,7 +105,7 @@ def read(
         See `LinearModel`; outputs that these arguments weigh apart, by a mask say or in their priors, share nothing.
     """
     start, priors, predictors = predictors_given(model, args, kwargs, given, sites, observed)
-    found = observations(start)
+    found = linear_observations(start)
     weights = [found[site].weight(found[site].predictor) for site in observed]
     num_outputs = 0 if are_apart(start, sites, weights) else num_outputs
     at_zero, slopes = slopes_of(predictors, priors, num_outputs)
@@ -124,7 +124,7 @@ def predictors_given(
     """A trace of a model, priors of some sites, and observed predictors as a function of their values."""
 
     def predictors(trace: Trace) -> dict[str, Array]:
-        found = observations(trace)
+        found = linear_observations(trace)
         return {site: found[site].predictor for site in observed}
 
     return parts_given(model, args, kwargs, given, sites, predictors)
@@ -155,16 +155,16 @@ def slopes_of(
     return value_and_slopes(whitened, {site: jnp.zeros_like(prior.loc) for site, prior in priors.items()}, num_outputs)
 
 
-class Frame(NamedTuple):
-    """Where a site stands: dimensions of an event, and the plates around it."""
+class SiteDimensions(NamedTuple):
+    """How many dimensions an event of a site has, and the plates around it."""
 
     event_dim: int
     plates: tuple[Any, ...]
 
 
-def frames_of(trace: Trace, sites: Sequence[str]) -> dict[str, Frame]:
-    """The frames of sites in a model."""
-    return {site: Frame(trace[site]["fn"].event_dim, tuple(trace[site]["cond_indep_stack"])) for site in sites}
+def dimensions_of(trace: Trace, sites: Sequence[str]) -> dict[str, SiteDimensions]:
+    """The dimensions of sites in a model."""
+    return {site: SiteDimensions(trace[site]["fn"].event_dim, tuple(trace[site]["cond_indep_stack"])) for site in sites}
 
 
 def prior_of(site: Any) -> Prior:
@@ -224,7 +224,7 @@ def reader(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
     def at(values: Mapping[str, Any]) -> Reading:
         trace = trace_given(model, args, kwargs, values)
-        seen = observations(trace)
+        seen = linear_observations(trace)
         priors = {name: prior_of(site) for name, site in latent_of(trace).items() if eligible(site)}
         rest = [name for name, s in trace.items() if s["type"] == "sample" and name not in {*seen, *priors}]
         return Reading(
@@ -325,8 +325,8 @@ def shared_outputs(
         values = {site: place[site] for site in sites}
         at_zero, slopes = slopes_of(parts, priors, num_outputs)
         z = {site: (values[site] - prior.loc) / prior.scale for site, prior in priors.items()}
-        moved = sum(slopes[site] @ as_rows(z[site], num_outputs) for site in sites)
-        gaps = (as_rows(value - at_zero[name], num_outputs) for name, value in parts(values).items())
+        moved = sum(slopes[site] @ in_rows(z[site], num_outputs) for site in sites)
+        gaps = (in_rows(value - at_zero[name], num_outputs) for name, value in parts(values).items())
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
     moves_at = in_double(moves, places[0])

@@ -156,8 +156,8 @@ class AutoConditional(AutoGuide):
         self._request = Request(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
         self._progress_bar = as_flag(progress_bar, "progress_bar")
         self._reasons: dict[str, str] = {}
-        self._trained_on: list[dict[str, known.Seen]] = []
-        self._proved: list[known.Known] = []
+        self._trained_on: list[dict[str, known.SeenArray]] = []
+        self._proved: list[known.KnownArguments] = []
         # latent sites that the base guide has to draw
         self._others: frozenset[str] = frozenset()
         self._drawn_around: frozenset[str] = frozenset()
@@ -181,10 +181,10 @@ class AutoConditional(AutoGuide):
         lowered_by = found.model.coefficients()
 
         def draw(site: str, loc: Array, precision: Precision) -> Array:
-            frame = found.frames[site]
-            fn = GaussianGiven(loc, precision, found.priors[site], frame.event_dim, lowered_by[site])
+            dimensions = found.dimensions[site]
+            fn = GaussianGiven(loc, precision, found.priors[site], dimensions.event_dim, lowered_by[site])
             with contextlib.ExitStack() as plates:
-                for plate in frame.plates:
+                for plate in dimensions.plates:
                     plates.enter_context(numpyro.plate(plate.name, plate.size, dim=plate.dim))
                 value: Any = numpyro.sample(site, fn)
             drawn[site] = value

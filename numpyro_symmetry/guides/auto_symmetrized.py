@@ -133,7 +133,7 @@ class AutoSymmetrized(AutoGuide):
     ['w1_auto_loc', 'w1_auto_scale', 'w2_auto_loc', 'w2_auto_scale']
     """
 
-    _proved: tuple[known.Known, ...] = ()
+    _proved: tuple[known.KnownArguments, ...] = ()
 
     def __init__(
         self,

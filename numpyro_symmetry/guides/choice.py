@@ -15,8 +15,8 @@ from numpyro_symmetry.guides.affine import (
     dependent_observations,
     dependent_prior,
     eligible,
+    linear_observations,
     not_a_number,
-    observations,
     predictors_given,
     reader,
     shared_outputs,
@@ -51,7 +51,7 @@ class Request(NamedTuple):
     inducing: Any
 
 
-class Choice(NamedTuple):
+class Followers(NamedTuple):
     """The sites that were chosen to follow, and how.
 
     Attributes
@@ -69,7 +69,7 @@ class Choice(NamedTuple):
     reasons: dict[str, str]
 
 
-def choose(model: Callable, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choice:
+def choose(model: Callable, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Followers:
     """The sites of a model that follow the others: those asked for, or all that do jointly.
 
     Raises
@@ -112,17 +112,17 @@ def choose(model: Callable, request: Request, args: tuple[Any, ...], kwargs: dic
                 f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
                 "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
             )
-    seen = observations(trace_given(model, args, kwargs, start))
+    seen = linear_observations(trace_given(model, args, kwargs, start))
     if inducing is not None:
         source = start_of_inducing(model, args, kwargs, places, sites, seen, trace, inducing)
-        return Choice(source, frozenset(latent), reasons)
+        return Followers(source, frozenset(latent), reasons)
     if not (observed := dependent_observations(read, start, sites)):
         raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
     at = partial(predictors_given, model, args, kwargs, sites=sites, observed=observed)
     num_outputs = shared_outputs(at, places, sites, [seen[s].weight(seen[s].predictor) for s in observed])
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
     source = FromObservations(sites, observed, num_outputs, factors, request.num_steps)
-    return Choice(source, frozenset(latent), reasons)
+    return Followers(source, frozenset(latent), reasons)
 
 
 def _places(

@@ -19,13 +19,13 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from numpyro_symmetry.guides.affine import (
-    Frame,
     LinearModel,
     Parts,
     Prior,
+    SiteDimensions,
     Trace,
     are_apart,
-    frames_of,
+    dimensions_of,
     parts_given,
     read,
     shared_outputs,
@@ -40,7 +40,7 @@ from numpyro_symmetry.guides.inputs import (
     with_inputs,
 )
 from numpyro_symmetry.guides.inside import parameters, trace_given
-from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
+from numpyro_symmetry.guides.least_squares import WeightFactors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
 from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
@@ -66,8 +66,8 @@ class Conditional(NamedTuple):
 
     Attributes
     ----------
-    frames
-        Site -> where it stands in the model.
+    dimensions
+        Site -> how many dimensions an event has, and the plates around it.
     priors
         Site -> its prior.
     loc
@@ -76,7 +76,7 @@ class Conditional(NamedTuple):
         Draws z site by site.
     """
 
-    frames: dict[str, Frame]
+    dimensions: dict[str, SiteDimensions]
     priors: dict[str, Prior]
     loc: Blocks
     model: Together | WidestLast
@@ -127,19 +127,19 @@ class FromObservations(NamedTuple):
             )
         refuse_subsampled(start)
         factors = {
-            site: Factors._make(
+            site: WeightFactors._make(
                 numpyro.param(f"{prefix}_{site}_{what}", jnp.asarray(value), constraint=constraints.positive)
-                for what in Factors._fields
+                for what in WeightFactors._fields
             )
             for site, value in self.factors.items()
         }
 
-        def fit(given: dict[str, Array], factors: dict[str, Factors]) -> Fitted:
+        def fit(given: dict[str, Array], factors: dict[str, WeightFactors]) -> Fitted:
             linear = read(model, args, kwargs, given, self.sites, self.observed, self.num_outputs)
             return linear.priors, *gaussian_conditional(linear, factors, self.num_steps)
 
         # SVI.init calls a guide eagerly, which would compile every operation apart
-        return Conditional(frames_of(start, self.sites), *jax.jit(fit)(given | parameters(start), factors))
+        return Conditional(dimensions_of(start, self.sites), *jax.jit(fit)(given | parameters(start), factors))
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
@@ -214,7 +214,9 @@ class FromInducing(NamedTuple):
             linear = LinearModel(seen, slopes, priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
-        return Conditional(frames_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, precisions))
+        return Conditional(
+            dimensions_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, precisions)
+        )
 
     def explain(self) -> str:
         """How the sites follow, in a line."""

@@ -109,7 +109,7 @@ def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:
     return [name for name, site in trace.items() if is_latent(site) and name not in known]
 
 
-def dependencies(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, set[str]]:
+def parents(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, set[str]]:
     """Latent site with a distribution of its own -> the other latents on which that depends, read off the program."""
     values = latent_values(trace)
     own = own_sites(guide, trace)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.guides.density import dependencies, latent_values, log_densities_at
+from numpyro_symmetry.guides.density import latent_values, log_densities_at, parents
 from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.models import Trace, settings_of, trace_model
 from numpyro_symmetry.models.programs import in_double
@@ -97,7 +97,7 @@ def equivariant_sites(
         ``"inconclusive"``, where the test shows nothing, as the density does not change either where the others alone
         do: by another labelling, or by another draw where no label moves them, or the site.
     """
-    depends = dependencies(guide, trace, args, kwargs)
+    depends = parents(guide, trace, args, kwargs)
     of_group = {name: symmetry.restrict([name]) for name in symmetry.groups}
     following = {site: on for site, on in depends.items() if on & set(symmetry.axes)}
     judged = {

@@ -17,7 +17,7 @@ from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
-from numpyro_symmetry.guides.density import dependencies, latent_values
+from numpyro_symmetry.guides.density import latent_values, parents
 from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
@@ -143,7 +143,7 @@ def _target(
 ) -> Target:
     layout = guide.layout
     trace, model_trace = _traces(guide, args, kwargs)
-    moved, depends = list(layout.symmetry.axes), dependencies(guide.base, trace, args, kwargs)
+    moved, depends = list(layout.symmetry.axes), parents(guide.base, trace, args, kwargs)
     weights = weighed(trace, model_trace)
     least = float(least_weight(weights, moved))
     # what rows that are not shown would tell of labels is not known: at most all of it

@@ -278,7 +278,7 @@ def whitened(trace: Trace, site: str) -> Columns:
     return Columns(fn.precision.whitened(loc), fn.precision.whitened(draw), tuple(fn.lowered_by))
 
 
-def units_of(trace: Trace) -> dict[str, str]:
+def unit_names(trace: Trace) -> dict[str, str]:
     """Site -> name of the units that it is a part of, for sites with a `UnitNormal`, whatever transforms it."""
     found = {name: _innermost(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
     return {name: fn.units for name, fn in found.items() if isinstance(fn, UnitNormal)}

@@ -24,11 +24,11 @@ from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_traced
 
 # by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
-Known = dict[str, Any]
+KnownArguments = dict[str, Any]
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def known_arguments(model: Model, *, numbers_too: bool) -> Known:
+def known_arguments(model: Model, *, numbers_too: bool) -> KnownArguments:
     """The parts of a model's arguments that a proof depends on: the shapes of arrays, and all else as it is.
 
     Parameters
@@ -73,12 +73,12 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def portable(proved: tuple[Known, ...]) -> tuple[Known, ...]:
+def portable(proved: tuple[KnownArguments, ...]) -> tuple[KnownArguments, ...]:
     """The proofs that another process can compare too: without objects that equal only themselves."""
     return tuple(known for known in proved if all(isinstance(one, tuple) for one in known.values()))
 
 
-def others_in(here: Known, there: Known) -> list[str]:
+def others_in(here: KnownArguments, there: KnownArguments) -> list[str]:
     """Names of arguments here that differ there, or are absent; ``None`` is no leaf."""
     return [name for name, known in here.items() if name not in there or not _is_same(known, there[name])]
 
@@ -93,26 +93,28 @@ def _is_same(known: Any, other: Any) -> bool:
 # ---- the data of training ------------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class SeenArray(NamedTuple):
     """How an array among a model's arguments is known again: by its shape, and a fingerprint unless it is traced."""
 
     shape: tuple[int, ...]
     fingerprint: int | None
 
 
-def seen_in(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Seen]:
+def seen_in(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, SeenArray]:
     """The arrays among a model's arguments by name, as in ``x`` or ``data['x']``."""
     refuse_misfit(model, args, kwargs)
     args, kwargs = gathered((args, kwargs))
     return {
-        name + jax.tree_util.keystr(path): Seen(jnp.shape(leaf), _fingerprint(leaf))
+        name + jax.tree_util.keystr(path): SeenArray(jnp.shape(leaf), _fingerprint(leaf))
         for name, value in named_arguments(model, args, kwargs).items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(value)
         if isinstance(leaf, Array | np.ndarray) and leaf.ndim
     }
 
 
-def refuse_other_data(what: str, here: dict[str, Seen], trained_on: Sequence[dict[str, Seen]], remedy: str) -> None:
+def refuse_other_data(
+    what: str, here: dict[str, SeenArray], trained_on: Sequence[dict[str, SeenArray]], remedy: str
+) -> None:
     """Refuse arrays of other shapes than those of training, and warn of other numbers.
 
     Parameters
@@ -150,11 +152,11 @@ def _fingerprint(leaf: Any) -> int | None:
     return int(fingerprint(leaf)) if is_known and (isinstance(leaf, Array) or is_number(leaf.dtype)) else None
 
 
-def _shapes(data: dict[str, Seen]) -> dict[str, tuple[int, ...]]:
+def _shapes(data: dict[str, SeenArray]) -> dict[str, tuple[int, ...]]:
     return {name: seen.shape for name, seen in data.items()}
 
 
-def _other_numbers(here: dict[str, Seen], there: dict[str, Seen]) -> list[str]:
+def _other_numbers(here: dict[str, SeenArray], there: dict[str, SeenArray]) -> list[str]:
     """Names of arrays that are known in both, and differ."""
     both = [(name, seen.fingerprint, there[name].fingerprint) for name, seen in here.items()]
     return [name for name, one, other in both if one is not None and other is not None and one != other]

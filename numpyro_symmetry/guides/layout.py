@@ -19,9 +19,9 @@ from numpyro.distributions.transforms import biject_to
 from numpyro_symmetry.entropy import Density, Factorised, Factors, GaussianFactors, General, UnitGaussians
 from numpyro_symmetry.entropy.units import unit_axis
 from numpyro_symmetry.guides.density import (
-    dependencies,
     latent_values,
     log_density_by_site,
+    parents,
 )
 from numpyro_symmetry.guides.equivariance import Follows
 from numpyro_symmetry.guides.kinds import (
@@ -30,7 +30,7 @@ from numpyro_symmetry.guides.kinds import (
     gaussians_of,
     has_columns,
     marginals_of,
-    units_of,
+    unit_names,
     whitened,
 )
 from numpyro_symmetry.guides.unit_normal import LowRank, Regression, UnitNormal
@@ -111,7 +111,7 @@ def lay_out(
     """Choose coordinates for every touched site that does not follow, and see whether the guide factorises in them."""
     full = {site: padded(entries, jnp.ndim(trace[site]["value"])) for site, entries in symmetry.axes.items()}
     for stack in symmetry.stacks.values():
-        refuse_unlike(stack.sites, [supports[site] for site in stack.sites], "support")
+        refuse_unlike({site: supports[site] for site in stack.sites}, "support")
     telling = {site: follows.telling(symmetry, site, entries) for site, entries in full.items()}
     telling = {site: entries for site, entries in telling.items() if site not in follows.sites}
     white = _whitened(trace, telling)
@@ -130,7 +130,7 @@ def lay_out(
     layout = Layout(whole, view.symmetry, view, supports, General, follows.sites, white)
     if splits_an_event or not is_gaussian(guide, trace, layout):
         return layout
-    depends = dependencies(guide, trace, args, kwargs)
+    depends = parents(guide, trace, args, kwargs)
     groups = {site: names_in(entries) & set(symmetry.groups) for site, entries in full.items()}
     mates = _mates(trace, layout)
     # the sites on which a site depends may be moved by no groups but those that it follows
@@ -317,7 +317,7 @@ def _whitened(trace: Trace, telling: Mapping[str, tuple[AxisEntry, ...]]) -> tup
 
 def _mates(trace: Trace, layout: Layout) -> dict[str, set[str]]:
     """Site of units -> the other sites that are one Gaussian with it, and are relabelled along with it."""
-    units = units_of(trace)
+    units = unit_names(trace)
     found = {site: {s for s in layout.sites if units.get(s) == name} for site, name in units.items()}
     return found | {site: set(whitened(trace, site).mates) for site in layout.whitened}
 
@@ -330,7 +330,7 @@ def is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
     ):
         return False
     units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, UnitNormal)}
-    return not units or _moves_units_whole(units, units_of(trace), layout)
+    return not units or _moves_units_whole(units, unit_names(trace), layout)
 
 
 def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:

@@ -28,7 +28,7 @@ from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast, factorise
 from numpyro_symmetry.linalg import product
 
 
-class Factors(NamedTuple):
+class WeightFactors(NamedTuple):
     """Numbers by which the weights of an observed site are multiplied.
 
     Attributes
@@ -42,7 +42,7 @@ class Factors(NamedTuple):
 
 
 def gaussian_conditional(
-    linear: LinearModel, factors: Mapping[str, Factors], num_steps: int
+    linear: LinearModel, factors: Mapping[str, WeightFactors], num_steps: int
 ) -> tuple[Blocks, Together | WidestLast]:
     """Mean of z and its precision, given the rows of a linear model.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry
-from numpyro_symmetry.guides.known import Known, known_arguments, others_in
+from numpyro_symmetry.guides.known import KnownArguments, known_arguments, others_in
 from numpyro_symmetry.guides.requirements import refuse_another_structure
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.steps import say
@@ -56,7 +56,7 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
         guide._proved = (*guide._proved[-_MOST_KEPT:], here)
 
 
-def _is_new(guide: Any, here: Known, is_bound: bool) -> bool:
+def _is_new(guide: Any, here: KnownArguments, is_bound: bool) -> bool:
     # bounds need the same arguments as a proof; for a training step, targets that are left out make no difference
     alike = [known for known in guide._proved if not is_bound or here.keys() == known.keys()]
     return all(others_in(here, known) for known in alike)

@@ -19,12 +19,12 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.entropy import General
 from numpyro_symmetry.guides.density import (
-    dependencies,
     latent_values,
     log_densities_at,
     log_density_by_site,
     log_prob_of,
     own_sites,
+    parents,
     trace_at,
     unrecovered_sites,
 )
@@ -223,7 +223,7 @@ def refuse_enumerated(guide: Any, layout: Layout, trace: Trace, args: tuple[Any,
     summed = {name for name, site in latent_of(trace).items() if site["infer"].get("enumerate") == "parallel"}
     if not summed or not is_enumerated():
         return
-    for site, on in dependencies(guide, trace, args, kwargs).items():
+    for site, on in parents(guide, trace, args, kwargs).items():
         of_site = {site} | on
         if (by := sorted(of_site & summed)) and (moved := sorted(of_site & set(layout.symmetry.axes))):
             raise UnsupportedGuideError(

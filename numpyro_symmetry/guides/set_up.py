@@ -25,8 +25,8 @@ from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
 from numpyro_symmetry.guides.inside import perturbed
-from numpyro_symmetry.guides.kinds import units_of
-from numpyro_symmetry.guides.known import Known, known_arguments
+from numpyro_symmetry.guides.kinds import unit_names
+from numpyro_symmetry.guides.known import KnownArguments, known_arguments
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
 from numpyro_symmetry.models import Model, Trace, discrete_of, is_fitted, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.models.compat import is_enumerated
@@ -78,7 +78,7 @@ class SetUp(NamedTuple):
     model_trace: Trace
     parameters: tuple[Trace, Trace]
     max_features: int | None
-    proved: tuple[Known, ...]
+    proved: tuple[KnownArguments, ...]
     chains: tuple[str, ...]
 
 
@@ -157,7 +157,7 @@ def warn_of_scanned_chains(chains: Collection[str]) -> None:
 
 def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:
     """The largest subgroup that bounds know: blocks and units in them, both levels if these meet no other group."""
-    if units_of(trace) or not set(symmetry.axes) <= set(latent_values(trace)):
+    if unit_names(trace) or not set(symmetry.axes) <= set(latent_values(trace)):
         return untangled(symmetry)  # Gaussians of units as wholes know one level of units
     return separated(symmetry, alone=True)[0]
 

@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.drawn import MOST_IN_CYCLES, Table, drawn_by_any, either, prices_of
 from numpyro_symmetry.matching.gaussian_inputs import order_of
-from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised, rest_of
+from numpyro_symmetry.matching.product import Gaussian, NaturalGaussian, Tables, raised, rest_of
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, as_html, warn
 from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.symmetry.plain import moving_blocks
@@ -59,7 +59,7 @@ class CrossTerms(NamedTuple):
 
 
 def cross_terms(
-    members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None, rng: np.random.Generator
+    members: Sequence[Gaussian], symmetry: Symmetry, prior: NaturalGaussian | None, rng: np.random.Generator
 ) -> CrossTerms:
     """The share of the product that lies in other labellings than the one in which members are given.
 
@@ -82,12 +82,12 @@ def cross_terms(
     rest, log_count = rest_of(members, prior), (len(members) - 1) * symmetry.log_order()
     size = max(rest.precision.size, 1)
     if log_count <= math.log(min(_MOST_LABELLINGS, max(_MOST_NUMBERS / size, 1.0))) + 1e-9:
-        return _enumerated([Natural.of(member) for member in members[1:]], rest, symmetry, members[0].loc)
+        return _enumerated([NaturalGaussian.of(member) for member in members[1:]], rest, symmetry, members[0].loc)
     return _drawn_in_parts(members, symmetry, prior, rng)
 
 
 def _drawn_in_parts(
-    members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None, rng: np.random.Generator
+    members: Sequence[Gaussian], symmetry: Symmetry, prior: NaturalGaussian | None, rng: np.random.Generator
 ) -> CrossTerms:
     """The share by draws of labellings; where blocks move, and units in them, one level is enumerated, the other drawn.
 
@@ -116,7 +116,7 @@ def _drawn_in_parts(
 
 
 def _placed_apart(
-    members: Sequence[Gaussian], apart: Symmetry, drawn: Symmetry, prior: Natural | None
+    members: Sequence[Gaussian], apart: Symmetry, drawn: Symmetry, prior: NaturalGaussian | None
 ) -> Iterator[Sequence[Gaussian]]:
     """The members as they are, then under every other element of ``apart``, each with its best labels of ``drawn``."""
     yield members
@@ -128,12 +128,16 @@ def _placed_apart(
         yield [member.apply(drawn, g) for member, g in zip(moved, raised(moved, drawn, prior), strict=True)]
 
 
-def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:
+def _enumerated(
+    others: list[NaturalGaussian], rest: NaturalGaussian, symmetry: Symmetry, loc: dict[str, Any]
+) -> CrossTerms:
     """The exact share, by a sum over all labellings."""
-    orders, total = order_of(symmetry, symmetry.elements(), loc), Natural(*(x[None] for x in rest))
+    orders, total = order_of(symmetry, symmetry.elements(), loc), NaturalGaussian(*(x[None] for x in rest))
     for other in others:
         every = other.moved(*orders)
-        total = Natural(*((x[:, None] + y).reshape(-1, *y.shape[1:]) for x, y in zip(total, every, strict=True)))
+        total = NaturalGaussian(
+            *((x[:, None] + y).reshape(-1, *y.shape[1:]) for x, y in zip(total, every, strict=True))
+        )
     # the first labelling is the kept one, for the identity is enumerated first
     log_weights = total.log_partition()
     return CrossTerms(max(0.0, -math.expm1(log_weights[0] - logsumexp(log_weights))), 0.0, True)
@@ -154,7 +158,7 @@ class _Draws:
         self.at_home = float(tables.all.log_partition())
         # with a prior divided out, the product under the kept labels may be no Gaussian
         self.has_home = math.isfinite(self.at_home)
-        self.divided_out = tables.own_total.plus(reduce(Natural.plus, tables.own), -1.0)
+        self.divided_out = tables.own_total.plus(reduce(NaturalGaussian.plus, tables.own), -1.0)
 
     def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float, float]:
         """``log_unit, home, others, error``: weights of the kept labelling and all others, in units of exp(log_unit).
@@ -225,12 +229,12 @@ class _Draws:
         log_weights = total.log_partition() - log_q
         return np.where(self._is_counted(states), -np.inf, log_weights) if self.has_home else log_weights
 
-    def _proposals(self, k: int, name: str, state: dict[str, Hard], so_far: Natural, count: int) -> list[Table]:
+    def _proposals(self, k: int, name: str, state: dict[str, Hard], so_far: NaturalGaussian, count: int) -> list[Table]:
         """Tables of member k given those before it: later members where they are, left out, and wherever they fit."""
         alone, later = self.tables.table(k, name, state, so_far), range(k + 1, self.count)
         if not later:
             return [alone]
-        beside = self.tables.table(k, name, state, reduce(Natural.plus, map(self._added, later), so_far))
+        beside = self.tables.table(k, name, state, reduce(NaturalGaussian.plus, map(self._added, later), so_far))
         if count * alone[0].shape[-1] ** 2 * so_far.first.shape[-1] * len(later) > _MOST_NUMBERS:
             return [beside, alone]
 
@@ -242,17 +246,17 @@ class _Draws:
         plus, minus = alone
         return [beside, alone, (ahead(plus, 1), None if minus is None else ahead(minus, -1))]
 
-    def _added(self, k: int) -> Natural:
+    def _added(self, k: int) -> NaturalGaussian:
         """Natural parameters of a member, with its share of what is divided out."""
         return self.tables.own[k].plus(self.divided_out, 1.0 / (self.count - 1))
 
     def _prices(self, k: int, m: int, name: str) -> np.ndarray:
         """``(n,)`` prices at which slots want each unit of member m once, beside members up to k in the kept labels."""
-        home = reduce(Natural.plus, map(self._added, (*range(1, k + 1), m)), self.tables.own[0])
+        home = reduce(NaturalGaussian.plus, map(self._added, (*range(1, k + 1), m)), self.tables.own[0])
         return prices_of(either(self.tables.table(m, name, {}, home)))
 
     def _ahead(
-        self, k: int, m: int, name: str, state: dict[str, Hard], so_far: Natural, sign: int, prices: np.ndarray
+        self, k: int, m: int, name: str, state: dict[str, Hard], so_far: NaturalGaussian, sign: int, prices: np.ndarray
     ) -> np.ndarray:
         """``[i, j]``: log weight of slot i with unit j of member k and any unit of the later member m, less its price.
 
@@ -272,7 +276,7 @@ class _Draws:
             for other, part in (tables.still() | moved).items()
         }
         before = so_far.plus(tables.own[k], -1.0).plus(self._added(m))
-        totals = Natural(*(x[..., None, :] for x in before)).plus(tables.own[k].moved(*tables.order(every)))
+        totals = NaturalGaussian(*(x[..., None, :] for x in before)).plus(tables.own[k].moved(*tables.order(every)))
         wherever = logsumexp(either(tables.table(m, name, {}, totals)) - prices, -1)
         found = np.empty_like(wherever)
         found[..., np.arange(n), further] = wherever

@@ -211,7 +211,7 @@ class DiagonalGaussian:
         """
         from numpyro_symmetry.matching import guide_parameters
 
-        return guide_parameters.parameters_of(guide, self.loc, self.scale)
+        return guide_parameters.mean_field_parameters(guide, self.loc, self.scale)
 
     # ---- what they are -------------------------------------------------------------------------------------------
 

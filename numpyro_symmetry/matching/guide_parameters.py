@@ -29,13 +29,13 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     """Means and standard deviations by site of a mean-field guide, in its unconstrained coordinates."""
     loc: Arrays = {}
     scale: Arrays = {}
-    for part in parts_of(guide):
+    for part in parts_set_up(guide):
         _refuse_coupled_supports(part)
         if _is_flat(part):
             for what, by_site in (("loc", loc), ("scale", scale)):
                 by_site |= unpacking(part)(_parameter(part, params, f"{part.prefix}_{what}", (part.latent_dim,)))
             continue
-        for site in sites_of(part):
+        for site in latent_sites(part):
             shape = _full_shape(part, site)
             loc[site] = _parameter(part, params, f"{site}_{part.prefix}_loc", shape)
             if isinstance(part, auto.AutoDelta):
@@ -46,12 +46,12 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     return loc, scale
 
 
-def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) -> dict[str, Array]:
+def mean_field_parameters(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) -> dict[str, Array]:
     """Parameters that make a mean-field guide the Gaussian of these means and standard deviations."""
     params: dict[str, Array] = {}
-    for part in parts_of(guide):
+    for part in parts_set_up(guide):
         flat = _is_flat(part)
-        sites = flat_sites(part) if flat else sites_of(part)
+        sites = flat_sites(part) if flat else latent_sites(part)
         if missing := sorted(set(sites) - set(loc)):
             raise UnsupportedGuideError(
                 f"The guide has sites {missing}, which are not among those of the Gaussian, {sorted(loc)}."
@@ -76,7 +76,7 @@ def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) 
 
 def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
     """Means by site, in the order of the flat latent, and the covariance of a guide that has one."""
-    part, *others = parts_of(guide)
+    part, *others = parts_set_up(guide)
     if others or not has_covariance(part, params):
         raise UnsupportedGuideError(
             f"{type(part).__name__} has no joint covariance; use DiagonalGaussian.from_guide, and check the names of "
@@ -98,7 +98,7 @@ def has_covariance(guide: Any, params: Mapping[str, Any]) -> bool:
     return is_laplace or any(name in params for name in names)
 
 
-def parts_of(guide: Any) -> Iterator[Any]:
+def parts_set_up(guide: Any) -> Iterator[Any]:
     """The guide itself, or the parts of an `AutoGuideList`, recursively; all of them have to be set up."""
     guide = _unsymmetrized(guide)
     if hasattr(guide, "base") and hasattr(guide, "source"):  # a conditional guide, whose source is known once set up
@@ -114,7 +114,7 @@ def parts_of(guide: Any) -> Iterator[Any]:
         )
     if isinstance(guide, auto.AutoGuideList):
         for part in guide:
-            yield from parts_of(part)
+            yield from parts_set_up(part)
     else:
         if getattr(guide, "prototype_trace", None) is None:
             raise UnsupportedGuideError(
@@ -128,7 +128,7 @@ def _unsymmetrized(guide: Any) -> Any:
     return guide.base if hasattr(guide, "base") and hasattr(guide, "symmetry") else guide
 
 
-def sites_of(part: Any) -> list[str]:
+def latent_sites(part: Any) -> list[str]:
     """Latent sites of one guide."""
     return list(latent_of(part.prototype_trace))
 
@@ -140,7 +140,7 @@ def unconstraining(part: Any, site: str) -> Any:
 
 def constrained_sites(guide: Any) -> dict[str, Any]:
     """Site -> support, of a guide's sites whose coordinates are not their values: support not all of the real line."""
-    supports = {site: _support(part, site) for part in parts_of(guide) for site in sites_of(part)}
+    supports = {site: _support(part, site) for part in parts_set_up(guide) for site in latent_sites(part)}
     return {site: one for site, one in supports.items() if not isinstance(biject_to(one), IdentityTransform)}
 
 
@@ -190,7 +190,7 @@ def _full_shape(part: Any, site: str) -> tuple[int, ...]:
 
 
 def _refuse_coupled_supports(part: Any) -> None:
-    for site in sites_of(part):
+    for site in latent_sites(part):
         if (support := _support(part, site)).event_dim:
             raise UnsupportedGuideError(
                 f"Site {site!r} has support {support}, whose unconstrained coordinates do not move as its values do. "

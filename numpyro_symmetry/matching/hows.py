@@ -18,7 +18,7 @@ from numpyro_symmetry.matching.cross_terms import CrossTerms, cross_terms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites, square_root
-from numpyro_symmetry.matching.product import Gaussian, Natural, raised
+from numpyro_symmetry.matching.product import Gaussian, NaturalGaussian, raised
 from numpyro_symmetry.symmetry import Complement, Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_option
 
@@ -148,7 +148,7 @@ class Product:
 
     def merged(self, members: Sequence[Any]) -> Any:
         """The Gaussian whose natural parameters are the sum of the members', less those of the prior's extra copies."""
-        total, prior = reduce(Natural.plus, map(Natural.of, members)), self._prior(members)
+        total, prior = reduce(NaturalGaussian.plus, map(NaturalGaussian.of, members)), self._prior(members)
         return (total if prior is None else total.plus(prior, 1.0 - len(members))).gaussian(members[0])
 
     def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
@@ -161,8 +161,8 @@ class Product:
         """The share of the product that lies in its other terms."""
         return cross_terms(members, symmetry, self._prior(members), np.random.default_rng(0))
 
-    def _prior(self, members: Sequence[Any]) -> Natural | None:
-        return None if self.prior is None else Natural.of(self.prior.in_order_of(members[0]))
+    def _prior(self, members: Sequence[Any]) -> NaturalGaussian | None:
+        return None if self.prior is None else NaturalGaussian.of(self.prior.in_order_of(members[0]))
 
 
 HOWS: dict[str, How] = {"mean": Mean(), "barycenter": Barycenter(), "product": Product()}

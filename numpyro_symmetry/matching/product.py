@@ -28,33 +28,33 @@ _MOST_ROUNDS, _ROUNDING = 50, 1e-9
 _NOTHING = -1e12
 
 
-class Natural(NamedTuple):
+class NaturalGaussian(NamedTuple):
     """Natural parameters over ravelled sites: ``(..., D)``, and a precision ``(..., D)`` or ``(..., D, D)``."""
 
     first: np.ndarray
     precision: np.ndarray
 
     @staticmethod
-    def of(gaussian: Gaussian) -> Natural:
+    def of(gaussian: Gaussian) -> NaturalGaussian:
         """Natural parameters of a Gaussian, whose standard deviations have to be positive."""
         loc = ravel(gaussian.loc)
         if isinstance(gaussian, FullGaussian):
             precision = np.linalg.inv(np.asarray(gaussian.covariance, float))
-            return Natural(precision @ loc, 0.5 * (precision + precision.T))
+            return NaturalGaussian(precision @ loc, 0.5 * (precision + precision.T))
         precision = ravel(gaussian.scale) ** -2.0
-        return Natural(precision * loc, precision)
+        return NaturalGaussian(precision * loc, precision)
 
-    def plus(self, other: Natural, times: float = 1.0) -> Natural:
+    def plus(self, other: NaturalGaussian, times: float = 1.0) -> NaturalGaussian:
         """Natural parameters of the product with another Gaussian to the power ``times``."""
-        return Natural(self.first + times * other.first, self.precision + times * other.precision)
+        return NaturalGaussian(self.first + times * other.first, self.precision + times * other.precision)
 
-    def moved(self, order: np.ndarray, sign: np.ndarray) -> Natural:
+    def moved(self, order: np.ndarray, sign: np.ndarray) -> NaturalGaussian:
         """Natural parameters moved by elements, given as ``order`` and ``sign``, ``(..., D)`` each: see `order_of`."""
         first = self.first[order] * sign
         if self.precision.ndim == 1:
-            return Natural(first, self.precision[order])
+            return NaturalGaussian(first, self.precision[order])
         precision = self.precision[order[..., :, None], order[..., None, :]]
-        return Natural(first, precision * sign[..., :, None] * sign[..., None, :])
+        return NaturalGaussian(first, precision * sign[..., :, None] * sign[..., None, :])
 
     def log_partition(self, of_nothing: float = -np.inf) -> np.ndarray:
         """``(...)``: A of the natural parameters; a direction without positive precision adds ``of_nothing``."""
@@ -87,19 +87,21 @@ class Natural(NamedTuple):
 class Tables:
     """Tables of the log weights of labellings in which one group of one member moves, to choose or draw labels from."""
 
-    def __init__(self, members: Sequence[Gaussian], rest: Natural, symmetry: Symmetry) -> None:
+    def __init__(self, members: Sequence[Gaussian], rest: NaturalGaussian, symmetry: Symmetry) -> None:
         self.symmetry: Symmetry = symmetry
         self.loc: dict[str, Any] = members[0].loc
-        self.naturals: list[Natural] = [Natural.of(member) for member in members]
-        self.all: Natural = reduce(Natural.plus, self.naturals[1:], rest)
+        self.naturals: list[NaturalGaussian] = [NaturalGaussian.of(member) for member in members]
+        self.all: NaturalGaussian = reduce(NaturalGaussian.plus, self.naturals[1:], rest)
         self.view: PlainView = PlainView.of(symmetry, {site: np.asarray(x) for site, x in self.loc.items()})
         self.groups = self.view.symmetry.groups
         self.opened = {piece: self.view.symmetry.opened(piece) for piece in self.view.symmetry.axes}
         # tables are without correlations
         self.is_diagonal: bool = not isinstance(members[0], FullGaussian)
         own = (member.diagonal() if isinstance(member, FullGaussian) else member for member in members)
-        self.own: list[Natural] = self.naturals if self.is_diagonal else [Natural.of(member) for member in own]
-        self.own_total: Natural = self.all if self.is_diagonal else reduce(Natural.plus, self.own)
+        self.own: list[NaturalGaussian] = (
+            self.naturals if self.is_diagonal else [NaturalGaussian.of(member) for member in own]
+        )
+        self.own_total: NaturalGaussian = self.all if self.is_diagonal else reduce(NaturalGaussian.plus, self.own)
 
     def still(self) -> dict[str, Hard]:
         """Group -> the identity: the state in which no unit is moved."""
@@ -127,7 +129,9 @@ class Tables:
         """Whether two groups, or one group twice, stand on the same piece."""
         return any(sum(axis.group is not None for axis in axes) > 1 for axes in self.opened.values())
 
-    def table(self, k: int, name: str, state: dict[str, Hard], total: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+    def table(
+        self, k: int, name: str, state: dict[str, Hard], total: NaturalGaussian
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """``[i, j]``: the log weight of slot i with unit j of member k there, as it is and with its sign changed.
 
         Groups that ``state`` does not hold keep their labels. A batch ``(draw,)`` of states and totals has as many
@@ -156,25 +160,25 @@ class Tables:
                 found[turned] = table + np.stack(rows, -2)
         return found[0], found[1] if group.signed else None
 
-    def _pieces(self, natural: Natural) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _pieces(self, natural: NaturalGaussian) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         first, precision = (unravel(x, self.loc) for x in natural)
         return self.view.open(first), self.view.open(precision, common=True)
 
 
-def rest_of(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
+def rest_of(members: Sequence[Gaussian], prior: NaturalGaussian | None) -> NaturalGaussian:
     """Natural parameters of the first member, less those of the copies of the prior that are divided out."""
-    first = Natural.of(members[0])
+    first = NaturalGaussian.of(members[0])
     return first if prior is None else first.plus(prior, 1.0 - len(members))
 
 
-def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None) -> list[Element]:
+def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: NaturalGaussian | None) -> list[Element]:
     """An element for each member that raises the product's weight: group by group the best labels given all others."""
     elements, moved = [symmetry.identity() for _ in members], list(members)
 
     def weight(gaussians: Sequence[Gaussian]) -> float:
         # finite, so that labels whose product is no Gaussian can be left for others step by step
         rest = rest_of(gaussians, prior)
-        return float(reduce(Natural.plus, map(Natural.of, gaussians[1:]), rest).log_partition(_NOTHING))
+        return float(reduce(NaturalGaussian.plus, map(NaturalGaussian.of, gaussians[1:]), rest).log_partition(_NOTHING))
 
     best, gained = weight(moved), len(members) > 1 and bool(symmetry.groups)
     for _ in range(_MOST_ROUNDS):

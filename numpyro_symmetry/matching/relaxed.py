@@ -16,7 +16,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Soft, with_signs
+from numpyro_symmetry.assignment.problem import Soft, signed_permutations
 from numpyro_symmetry.symmetry import Axis, Group, Hard
 from numpyro_symmetry.symmetry.hard import over
 
@@ -52,7 +52,7 @@ class Logits(NamedTuple):
 
     def rounded(self) -> Hard:
         """The likeliest permutation, and its signs."""
-        return with_signs(assign(np.asarray(self.unit)), None if self.sign is None else np.asarray(self.sign))
+        return signed_permutations(assign(np.asarray(self.unit)), None if self.sign is None else np.asarray(self.sign))
 
 
 def mixed(value: Array, axes: tuple[Axis, ...], soft: Mapping[str, Soft]) -> Array:

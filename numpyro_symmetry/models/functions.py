@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.models.compat import consts_of
 from numpyro_symmetry.models.data import is_array, is_key
 from numpyro_symmetry.models.log_joint import Data, Sites, Way
-from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
+from numpyro_symmetry.models.programs import FloatPrecision, Program, program_hash, session_precision, traced
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of, replaced, ties_of
 
@@ -49,7 +49,7 @@ class Outputs:
     names: dict[int, str]
     sites: Sites
 
-    def data(self, way: Way, precision: Precision) -> Data:
+    def data(self, way: Way, precision: FloatPrecision) -> Data:
         """The arrays in other arguments that are arguments of the program too."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
         return Data({k: leaves[k] for k in way.positions}, {}, {})
@@ -80,7 +80,7 @@ class Outputs:
             )
         return once
 
-    def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
+    def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: FloatPrecision) -> tuple[Callable, Any]:
         """A function of noise and data that returns values about the parameters' own, and an example of these.
 
         In NumPy, which has done a line of arithmetic for each array before XLA has compiled the first.
@@ -92,7 +92,7 @@ class Outputs:
 
         return place, place({name: np.zeros(x.shape, x.dtype) for name, x in noise.items()}, own)
 
-    def compiled_inside(self, values: Any, own: Data, precision: Precision, count: int) -> Callable:
+    def compiled_inside(self, values: Any, own: Data, precision: FloatPrecision, count: int) -> Callable:
         """A function of many values: whether each array that is to stay positive is nowhere negative."""
         return lambda values, data: {
             name: (values[name] >= 0).reshape(len(values[name]), -1).all(1) for name in self.sites.constrained
@@ -188,7 +188,7 @@ def _with_open_keys(
 def _are_same(once: Program, again: Program) -> bool:
     first, second = (consts_of(program.closed) for program in (once, again))
     return (
-        fingerprint(once) == fingerprint(again)
+        program_hash(once) == program_hash(again)
         and len(first) == len(second)
         and all(
             not is_array(x) or np.array_equal(x, y, equal_nan=jnp.issubdtype(x.dtype, jnp.inexact))

@@ -27,7 +27,7 @@ from numpyro_symmetry.models.compat import checks_values
 from numpyro_symmetry.models.data import ObservedAs, is_array
 from numpyro_symmetry.models.enumeration import enumerated, num_plates_of, refuse_without_funsor
 from numpyro_symmetry.models.placing import substitute_points
-from numpyro_symmetry.models.programs import Precision, compiled, compiled_for_many, traced
+from numpyro_symmetry.models.programs import FloatPrecision, compiled, compiled_for_many, traced
 from numpyro_symmetry.models.sites import (
     Trace,
     is_fitted,
@@ -177,7 +177,7 @@ class LogJoint:
     key: Array
     sites: Sites
 
-    def data(self, way: Way, precision: Precision) -> Data:
+    def data(self, way: Way, precision: FloatPrecision) -> Data:
         """The model's own data; those that only a run can tell are computed in the precision of tracing."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
         settings, observed = self.sites.settings, {name: self.sites.observed[name] for name in way.observed}
@@ -232,18 +232,18 @@ class LogJoint:
         moved = {name: jnp.asarray(leaf) + noise[name].reshape(leaf.shape) for name, leaf in leaves.items()}
         return {name: jnp.asarray(drawn[name]["value"]) for name in self.sites.shapes if name not in moved} | moved
 
-    def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
+    def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: FloatPrecision) -> tuple[Callable, Any]:
         """`place`, compiled as a function of noise and data, and the shapes of what it returns."""
         program = traced(self.place, noise, own, precision=precision)
         return compiled(program), program.outputs
 
-    def compiled_inside(self, values: Any, own: Data, precision: Precision, count: int) -> Callable:
+    def compiled_inside(self, values: Any, own: Data, precision: FloatPrecision, count: int) -> Callable:
         """`inside`, compiled as a function of many values and of data."""
         if not self.sites.constrained:
             return lambda values, data: {}
         return compiled_for_many(traced(self.inside, values, own, precision=precision), count)
 
-    def _run(self, precision: Precision) -> dict[str, Any]:
+    def _run(self, precision: FloatPrecision) -> dict[str, Any]:
         """Settings and observed values of a run of the model, compiled so that nothing else is computed."""
 
         def run() -> dict[str, Any]:

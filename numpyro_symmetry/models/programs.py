@@ -38,7 +38,7 @@ _UNASKED = {"jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd", "out_t
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 
 
-class Precision(NamedTuple):
+class FloatPrecision(NamedTuple):
     """The precision in which a function is traced, and that in which it is evaluated: double or single each."""
 
     traced_in_double: bool
@@ -60,13 +60,13 @@ class Precision(NamedTuple):
         return stack
 
 
-DOUBLE, WIDENED = Precision(True, True), Precision(False, True)
+DOUBLE, WIDENED = FloatPrecision(True, True), FloatPrecision(False, True)
 
 
-def session_precision() -> Precision:
+def session_precision() -> FloatPrecision:
     """The precision of the session."""
     double = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-    return Precision(double, double)
+    return FloatPrecision(double, double)
 
 
 def _context(double: bool) -> ExitStack:
@@ -98,7 +98,7 @@ class Program(NamedTuple):
     """
 
     closed: Any
-    precision: Precision
+    precision: FloatPrecision
     inputs: tuple[Any, ...]
     outputs: Any
 
@@ -108,7 +108,7 @@ class Program(NamedTuple):
         return body_of(self.closed)
 
 
-def traced(function: Callable, *examples: Any, precision: Precision) -> Program:
+def traced(function: Callable, *examples: Any, precision: FloatPrecision) -> Program:
     """A function traced for arguments like some examples, arrays or their shapes."""
     with precision.tracing():
         given = jax.tree.map(_shape_of, examples)
@@ -140,7 +140,7 @@ def in_double(function: Callable, *examples: Any) -> Callable:
     It is traced in the session's precision: the model may run in no other, and JAX may have cached arrays that the
     function closes over in that one.
     """
-    return compiled(traced(function, *examples, precision=Precision(session_precision().traced_in_double, True)))
+    return compiled(traced(function, *examples, precision=FloatPrecision(session_precision().traced_in_double, True)))
 
 
 def compiled_for_many(program: Program, count: int) -> Callable:
@@ -214,7 +214,7 @@ def arguments_read(jaxpr: Any, wanted: Sequence[bool] | None = None) -> list[boo
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def on_device(values: Any, like: Any, precision: Precision) -> Any:
+def on_device(values: Any, like: Any, precision: FloatPrecision) -> Any:
     """Arrays, copied to where programs run, in the types that a program takes."""
     with precision.evaluating():
         return jax.tree.map(
@@ -278,7 +278,7 @@ def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> 
 
 def _executable(program: Program, how: tuple[Any, ...], function: Callable, like: tuple[Any, ...]) -> Callable:
     """A function that evaluates a program, compiled for arrays like some, or as it was kept."""
-    known = fingerprint(program)
+    known = program_hash(program)
     key = (known, *program.precision, *how)
     if not known or key not in _KEPT:
         with program.precision.evaluating():
@@ -326,7 +326,7 @@ class _UnknownError(Exception):
     """Something in a program that is known by its identity only."""
 
 
-def fingerprint(program: Program) -> str:
+def program_hash(program: Program) -> str:
     """A hash that programs share if they are the same but for the values of constants; empty if that is not known."""
     digest, seen = hashlib.sha256(), {}
     try:

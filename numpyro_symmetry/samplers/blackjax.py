@@ -38,7 +38,7 @@ ALGORITHMS = ("nuts", "hmc", "mclmc")
 # how often a progress bar moves; and after how many draws at most it moves, and an interrupt is heard
 _UPDATES, _MOST_A_BLOCK = 20, 50
 
-LogDensity = Callable[[Any], Array]
+LogDensityFunction = Callable[[Any], Array]
 
 
 class _Sampler(NamedTuple):
@@ -210,7 +210,12 @@ def run_blackjax(
 
 
 def _sampler(
-    algorithm: str, log_density: LogDensity, num_warmup: int, num_integration_steps: int, rate: float, dense: bool
+    algorithm: str,
+    log_density: LogDensityFunction,
+    num_warmup: int,
+    num_integration_steps: int,
+    rate: float,
+    dense: bool,
 ) -> _Sampler:
     import blackjax as library
 

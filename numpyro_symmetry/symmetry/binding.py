@@ -42,8 +42,8 @@ def bind_axes(
         for position, entry in enumerate(entries):
             where = f"{of.array} {site!r} axis {position - len(entries)}"
             if isinstance(entry, Member):
-                others = [shape_of(values[other], f"Site {other!r}") for other in entry.family if other in values]
-                refuse_unlike([other for other in entry.family if other in values], others, "shape")
+                given = {other: shape_of(values[other], of.named(other)) for other in entry.family if other in values}
+                refuse_unlike(given, "shape", of)
             if isinstance(entry, VIRTUAL):
                 size = entry.size
                 where = f"family {entry.family}" if isinstance(entry, Member) else f"whole {of.array} {site!r}"

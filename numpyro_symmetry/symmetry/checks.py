@@ -91,17 +91,18 @@ def entries_of_one_piece(axes: Mapping[str, tuple[AxisEntry, ...]], site: str, o
     return axes[site]
 
 
-def check_values(values: Any, axes: Mapping[str, Any]) -> None:
-    """Refuse what does not map sites to arrays."""
+def check_values(values: Any, axes: Mapping[str, Any], of: Nouns) -> None:
+    """Refuse what does not map sites, or paths of a function's arrays, to arrays."""
     if not isinstance(values, Mapping):
         raise TypeError(
-            f"Values must map sites to arrays, such as {{{next(iter(axes), 'w')!r}: ...}}; got {type(values).__name__}."
+            f"Values must map {of.key}s to arrays, such as {{{next(iter(axes), 'w')!r}: ...}}; got "
+            f"{type(values).__name__}."
         )
     nested = sorted(str(site) for site in values if isinstance(values[site], Mapping))
     # values on which no group acts may be anything, and pass through
     if nested and (set(axes) - set(values) or set(axes) & set(nested)):
         raise SymmetryError(
-            f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "
+            f"Values hold mappings at {nested}, and {of.key}s name arrays: flatten nested parameters to one level, one "
             f"name for each array; the symmetry names {sorted(axes)}."
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from numpyro_symmetry.symmetry.axes import AxisEntry, Member, Unsigned, describe, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 Axes = Mapping[str, tuple[AxisEntry, ...]]
 
@@ -46,7 +47,7 @@ class Stack(NamedTuple):
         event = shapes[self.sites[0]]
         return (len(self.sites), *event) if self.is_family else event
 
-    def of(self, values: Mapping[str, Any]) -> Any:
+    def of(self, values: Mapping[str, Any], nouns: Nouns = MODEL) -> Any:
         """The array ``(*leading, *shape)`` of values by site.
 
         Raises
@@ -57,8 +58,8 @@ class Stack(NamedTuple):
         if not self.is_family:
             return values[self.sites[0]]
         parts = [values[site] for site in self.sites]
-        refuse_unlike(self.sites, [part.shape for part in parts], "shape")
-        refuse_unlike(self.sites, [part.dtype for part in parts], "type")
+        refuse_unlike({site: values[site].shape for site in self.sites}, "shape", nouns)
+        refuse_unlike({site: values[site].dtype for site in self.sites}, "type", nouns)
         # NumPy stacks its own arrays, and those of libraries that let it call them
         xp = jnp if any(isinstance(part, jax.Array) for part in parts) else np
         return xp.stack(parts, -num_axes(self.entries))
@@ -145,17 +146,18 @@ def check_families(axes: Axes) -> None:
                 )
 
 
-def refuse_unlike(sites: Sequence[str], given: Sequence[Any], what: str) -> None:
-    """Refuse a family of which the sites differ in something.
+def refuse_unlike(given: Mapping[str, Any], what: str, of: Nouns = MODEL) -> None:
+    """Refuse a family of which the sites differ in something, given by site.
 
     Raises
     ------
     SymmetryError
         Naming the first site that differs.
     """
-    for site, one in zip(sites, given, strict=True):
-        if one != given[0]:
+    first, expected = next(iter(given.items()))
+    for site, one in given.items():
+        if one != expected:
             raise SymmetryError(
-                f"Site {site!r} has {what} {one}, and {sites[0]!r}, of the same family, {given[0]}: sites that are "
-                f"exchanged have one {what}."
+                f"{of.named(site)} has {what} {one}, and {first!r}, of the same family, {expected}: {of.array}s that "
+                f"are exchanged have one {what}."
             )

@@ -67,7 +67,7 @@ class Hard(NamedTuple):
             np.put_along_axis(back, self.permutation, np.broadcast_to(np.arange(back.shape[-1]), back.shape), -1)
         else:
             back = jnp.argsort(self.permutation, axis=-1)
-        return Hard(back, None if self.sign is None else gathered(self.sign, back))
+        return Hard(back, None if self.sign is None else taken_along(self.sign, back))
 
     def is_same(self, other: Hard) -> np.ndarray:
         """For each index of each of the batch, whether another has the same label there, with the same sign."""
@@ -99,7 +99,7 @@ def over(name: str) -> tuple[str, ...]:
     return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
 
 
-def gathered(values: Any, index: Any, axis: int = -1) -> Any:
+def taken_along(values: Any, index: Any, axis: int = -1) -> Any:
     """Entries of an array at indices along one axis; the two broadcast along all others."""
     ndim = max(values.ndim, index.ndim)
     values, index = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (values, index))
@@ -112,7 +112,7 @@ def at_source(values: Any, name: str, step: Mapping[str, Hard]) -> Any:
     for depth, label in zip(range(len(labels), 0, -1), labels, strict=True):
         if label in step:
             index = step[label].permutation
-            values = gathered(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
+            values = taken_along(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
     return values
 
 
@@ -120,7 +120,7 @@ def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]
     """Elements ``(..., *cells, n)``, and then others of some of the groups: units go where their blocks go."""
     both = {name: part.each(lambda x, name=name: at_source(x, name, step)) for name, part in first.items()}
     for name, part in step.items():
-        moved = both[name].each(lambda x, part=part: gathered(x, part.permutation))
+        moved = both[name].each(lambda x, part=part: taken_along(x, part.permutation))
         both[name] = moved if moved.sign is None else moved._replace(sign=part.sign * moved.sign)
     return both
 

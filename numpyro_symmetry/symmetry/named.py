@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import AxisEntry, Unsigned, closed
+from numpyro_symmetry.symmetry.axes import Unsigned, closed
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.pytrees import has_names
 
 Dims = Mapping[str, tuple[str, ...]]
-Axes = Mapping[str, tuple[AxisEntry, ...]]
 
 # dimensions that count draws
 DRAWS = ("chain", "draw", "sample")

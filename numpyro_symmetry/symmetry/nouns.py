@@ -17,6 +17,8 @@ class Nouns(NamedTuple):
         What has a symmetry.
     array
         What its groups stand on.
+    key
+        What names one of these in a mapping of values.
     result
         What is to stay as it is.
     latent
@@ -33,6 +35,7 @@ class Nouns(NamedTuple):
 
     whole: str
     array: str
+    key: str
     result: str
     latent: str
     centre: str
@@ -49,6 +52,7 @@ class Nouns(NamedTuple):
 MODEL = Nouns(
     whole="model",
     array="site",
+    key="site",
     result="log joint",
     latent="a latent value",
     centre="the prior",
@@ -60,6 +64,7 @@ MODEL = Nouns(
 FUNCTION = Nouns(
     whole="function",
     array="array",
+    key="path",
     result="outputs",
     latent="a value of its parameters",
     centre="its parameters",

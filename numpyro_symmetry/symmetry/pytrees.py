@@ -16,6 +16,7 @@ import numpy as np
 from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
+from numpyro_symmetry.symmetry.nouns import FUNCTION, MODEL, Nouns
 from numpyro_symmetry.symmetry.shown import first_of
 
 # names of running statistics in Flax (a collection, and a type of nnx), haiku and PyTorch
@@ -107,7 +108,7 @@ def refuse_other_structure(one: Any, other: Any, names: tuple[str, str], *, shap
         Naming the paths that only one of them has, or the first array that has another shape.
     """
     arrays = arrays_by_path(one), arrays_by_path(other)
-    refuse_mismatch(*arrays, names, shapes=shapes, remedy=" Give trees of one structure.")
+    refuse_mismatch(*arrays, names, shapes=shapes, of=FUNCTION, remedy=" Give trees of one structure.")
 
 
 def refuse_mismatch(
@@ -116,17 +117,18 @@ def refuse_mismatch(
     names: tuple[str, str],
     *,
     shapes: bool = True,
+    of: Nouns = MODEL,
     remedy: str = "",
 ) -> None:
-    """Refuse arrays by site that are of other sites, or of other shapes."""
+    """Refuse arrays by site, or by path, that are of other sites, or of other shapes."""
     alone = [repr(site) for site in first if site not in second], [repr(site) for site in second if site not in first]
     of_each = [(sites, "is" if len(sites) == 1 else "are", name) for sites, name in zip(alone, names, strict=True)]
     if differing := [f"{first_of(sites)} {verb} in {name} alone" for sites, verb, name in of_each if sites]:
-        raise SymmetryError(f"The two have different sites: {', '.join(differing)}.{remedy}")
+        raise SymmetryError(f"The two have different {of.array}s: {', '.join(differing)}.{remedy}")
     for site in first if shapes else ():
         if np.shape(first[site]) != np.shape(second[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(first[site])} in {names[0]} and {np.shape(second[site])} in "
+                f"{of.named(site)} has shape {np.shape(first[site])} in {names[0]} and {np.shape(second[site])} in "
                 f"{names[1]}."
             )
 

@@ -217,7 +217,7 @@ class Symmetry:
             If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number.
         """
         given = as_sites(values, self.axes)
-        checks.check_values(given, self.axes)
+        checks.check_values(given, self.axes, self.nouns)
         lead = as_count(num_leading_dims, "num_leading_dims", minimum=0)
         axes, sizes = bind_axes(self.axes, self.sizes, given, lead, self.nouns)
         return replace(self, axes=axes, sizes=sizes)
@@ -350,7 +350,7 @@ class Symmetry:
         for site, entries in symmetry.axes.items():
             checks.check_batch(self.nouns.named(site), arrays[site].shape, entries, g)
         for stack in symmetry.stacks.values():
-            value = stack.of(arrays)
+            value = stack.of(arrays, self.nouns)
             moved |= stack.apart(move(g, stack.entries, jnp.asarray(value) if traced else value))
         return as_given(values, moved, symmetry.axes)
 

@@ -15,7 +15,7 @@ from scipy import stats
 
 from numpyro_symmetry.assignment.family import Coordinate
 from numpyro_symmetry.assignment.passes import each, summed
-from numpyro_symmetry.assignment.problem import axes_of, exchanged
+from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
@@ -133,7 +133,7 @@ def _transform(values: Any) -> str:
 
 
 def _standardized(values: Any, raw: Coordinate, standardize: bool) -> Coordinate:
-    pooled = exchanged(raw.axes)
+    pooled = pooled_axes(raw.axes)
     signed = any(axis.signed for axis in raw.axes)
     with np.errstate(over="ignore", invalid="ignore"):
         # a sign must move values about zero

@@ -296,7 +296,7 @@ class AllocationCost:
         return _of_data(lambda items: one_hot(z[items]), name, natural, carrier, source.num_draws)
 
 
-class Seen(NamedTuple):
+class PlainDraws(NamedTuple):
     """Draws, by piece of the plain view of their symmetry, and the family that a cost makes of them."""
 
     cost: Cost

@@ -17,13 +17,12 @@ from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
+from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.symmetry.named import DRAWS, groups_on
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.named import refuse_names_at_odds
-
-Entries = tuple[AxisEntry, ...]
 
 
 def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
@@ -45,7 +44,7 @@ def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
     return bound
 
 
-def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapping[str, Entries]) -> Symmetry:
+def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Axes) -> Symmetry:
     """The symmetry with the trace's sizes, and what else is to be relabelled seen to fit it.
 
     Raises
@@ -115,7 +114,7 @@ def on_sites_of_trace(found: Symmetry, trace: Trace) -> Symmetry:
     return found.restrict(sites=here)
 
 
-def on_compared_sites(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dict[str, Entries]]:
+def on_compared_sites(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dict[str, tuple[AxisEntry, ...]]]:
     """A symmetry on those of its sites that say which unit is which, and the axes of those that move along."""
     compared = [site for site in symmetry.axes if site not in trace.uncompared]
     if len(compared) in (0, len(symmetry.axes)):

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from numpyro_symmetry.assignment.nested import Family, families, moved_by, pairs
+from numpyro_symmetry.assignment.nested import NestedGroups, moved_by, nested_groups, pairs
 from numpyro_symmetry.assignment.problem import Problem
 from numpyro_symmetry.assignment.solve import solve
 from numpyro_symmetry.symmetry import Hard
@@ -42,13 +42,13 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     numpy.ndarray
         Infinite where there is nothing to choose.
     """
-    nested = families(problem)
+    nested = nested_groups(problem)
     together = any(sum(axis.group is not None for axis in term.axes) > 1 for term in problem.terms)
     log_order = math.fsum(group.log_order() for group in problem.groups.values())
     if not nested and together and log_order <= math.log(MAX_ELEMENTS) + 1e-9:
         return _by_enumeration(problem, state)
-    alone = problem.groups.keys() - {name for family in nested for name in (family.root, *family.inner)}
-    found = [np.full(problem.batch, np.inf), *(_of_nested_blocks(problem, state, family) for family in nested)]
+    alone = problem.groups.keys() - {name for nest in nested for name in (nest.root, *nest.inner)}
+    found = [np.full(problem.batch, np.inf), *(_of_nested_blocks(problem, state, nest) for nest in nested)]
     found += [
         (_by_exchanges if problem.pairs_with_itself(name) else _by_cycles)(problem, state, name) for name in alone
     ]
@@ -68,11 +68,11 @@ def _by_enumeration(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     return score - best
 
 
-def _of_nested_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:
+def _of_nested_blocks(problem: Problem, state: dict[str, Hard], nest: NestedGroups) -> np.ndarray:
     """Margins of blocks, each pair of them with its best units, and of the units in each block where it stands."""
-    here, n = moved_by(problem, state), problem.groups[family.root].degree
+    here, n = moved_by(problem, state), problem.groups[nest.root].degree
     worth, best = np.empty((problem.batch, n, n)), np.full(problem.batch, np.inf)
-    for slot, pair in enumerate(pairs(here, family)):
+    for slot, pair in enumerate(pairs(here, nest)):
         found = solve(pair, "auto", np.random.default_rng(0))
         worth[:, slot] = pair.score(found.state).reshape(-1, n)
         stays = pair.at(np.arange(problem.batch) * n + slot)

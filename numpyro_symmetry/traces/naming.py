@@ -19,7 +19,7 @@ from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, sh
 from numpyro_symmetry.symmetry.hard import inverted
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
-from numpyro_symmetry.traces.costs import Seen
+from numpyro_symmetry.traces.costs import PlainDraws
 from numpyro_symmetry.traces.rebased import Rebased
 from numpyro_symmetry.traces.relabel import Relabelling, relabel
 
@@ -82,7 +82,7 @@ def _likeliest(log_density: np.ndarray | None) -> int:
     return int(np.argmax(np.where(np.isfinite(log_density), log_density, -np.inf)))
 
 
-def refuse_another_frame(reference: Rebased, seen: Seen) -> None:
+def refuse_another_frame(reference: Rebased, seen: PlainDraws) -> None:
     """Refuse a reference that was relabelled in other statistics than these draws have."""
     frame = reference.frame
     if frame.read and set(frame.read) != set(seen.draws.loc):
@@ -99,7 +99,7 @@ def refuse_another_frame(reference: Rebased, seen: Seen) -> None:
         raise SymmetryError("The reference was relabelled in statistics of shapes {}; got {}.".format(*shapes))
 
 
-def names_by(reference: Any, order_by: str | None, seen: Seen) -> Callable[[Relabelling], State]:
+def names_by(reference: Any, order_by: str | None, seen: PlainDraws) -> Callable[[Relabelling], State]:
     """What names the slots of relabelled draws, unless a draw does; what cannot is refused before labels are searched.
 
     Raises
@@ -115,7 +115,7 @@ def names_by(reference: Any, order_by: str | None, seen: Seen) -> Callable[[Rela
     return lambda found: {name: group.identity((1,)) for name, group in seen.plain.groups.items()}
 
 
-def _pieces_of(reference: Mapping[str, Any], seen: Seen) -> Arrays:
+def _pieces_of(reference: Mapping[str, Any], seen: PlainDraws) -> Arrays:
     if not seen.family.coordinates:
         raise SymmetryError(
             f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
@@ -136,7 +136,7 @@ def _pieces_of(reference: Mapping[str, Any], seen: Seen) -> Arrays:
     return pieces
 
 
-def _nearest(pieces: Arrays, seen: Seen, found: Relabelling) -> State:
+def _nearest(pieces: Arrays, seen: PlainDraws, found: Relabelling) -> State:
     """The element that brings the relabelled slots to given values."""
     family = seen.cost.family(Side(pieces, leading=(1,)), seen.plain, seen.family.coordinates)
     natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))
@@ -148,7 +148,7 @@ def as_in(index: int, found: Relabelling) -> State:
     return inverted({name: part.at([index]) for name, part in found.state.items()})
 
 
-def _pieces_to_order(site: str, seen: Seen) -> dict[str, str]:
+def _pieces_to_order(site: str, seen: PlainDraws) -> dict[str, str]:
     """Group -> the piece of a site that holds one value for each of its slots."""
     sites = sorted(seen.view.whole.axes)
     if site not in sites:
@@ -177,13 +177,13 @@ def _pieces_to_order(site: str, seen: Seen) -> dict[str, str]:
     return pieces
 
 
-def _ascending(pieces: Mapping[str, str], seen: Seen, found: Relabelling) -> State:
+def _ascending(pieces: Mapping[str, str], seen: PlainDraws, found: Relabelling) -> State:
     """The element that puts slots in ascending order of their means."""
     totals = {name: _total(seen, found.state, piece) for name, piece in pieces.items()}
     return {name: Hard(np.argsort(total, kind="stable")[None]) for name, total in totals.items()}
 
 
-def _total(seen: Seen, state: State, piece: str) -> np.ndarray:
+def _total(seen: PlainDraws, state: State, piece: str) -> np.ndarray:
     """The sum over all draws of the entries of a relabelled piece."""
     plain, values = seen.plain, seen.draws.loc[piece]
     axes = {piece: plain.axes[piece]}

@@ -20,14 +20,14 @@ import jax
 import numpy as np
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
-from numpyro_symmetry.assignment.problem import exchanged, move
+from numpyro_symmetry.assignment.problem import move, pooled_axes
 from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import from_element, over
 from numpyro_symmetry.traces.coordinates import Arrays
-from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, Seen
+from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, PlainDraws
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
-from numpyro_symmetry.traces.relabel import MAX_ROUNDS, Effort, relabel
+from numpyro_symmetry.traces.relabel import MAX_ROUNDS, SearchEffort, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
 from numpyro_symmetry.traces.summary import describe_null
 
@@ -157,11 +157,11 @@ _Shares = dict[str, tuple[float, float]]
 
 
 def matched_null(
-    seen: Seen,
+    seen: PlainDraws,
     state: State,
     fixed: Natural | None,
     leading: tuple[int, ...],
-    effort: Effort,
+    effort: SearchEffort,
     rng: np.random.Generator,
 ) -> Null:
     """Relabel shuffled and simulated draws as the trace was, and compare.
@@ -243,7 +243,7 @@ def _of_shuffles(
     fixed: Natural | None,
     blocks: Blocks,
     most_draws: int,
-    effort: Effort,
+    effort: SearchEffort,
     rng: np.random.Generator,
 ) -> tuple[list[_Shares], dict[str, np.ndarray]]:
     """What relabelling makes of shuffled draws: of each the shares that explain most, and the furthest slots of all."""
@@ -274,7 +274,7 @@ def _shrinkage(
     plain: Mapping[str, Coordinate],
     aligned: Arrays,
     fixed: Natural | None,
-    effort: Effort,
+    effort: SearchEffort,
     rng: np.random.Generator,
 ) -> float:
     """By how much relabelling shrinks deviations of draws simulated from the Gaussians that were found."""
@@ -310,7 +310,7 @@ def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> _Shares:
     """Piece -> variance within slots and in all, in pooled variances, summed over coordinates."""
     found = {}
     for site, value in values.items():
-        pooled = exchanged(axes[site])
+        pooled = pooled_axes(axes[site])
         signed = any(axis.signed for axis in axes[site])
         center = 0.0 if signed else value.mean(pooled, keepdims=True)
         inside = value.var(0)

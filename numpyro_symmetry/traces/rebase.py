@@ -40,10 +40,9 @@ from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
-from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
+from numpyro_symmetry.traces.costs import GaussianCost, PlainDraws, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NO_ROLES, Roles, roles_of
 from numpyro_symmetry.traces.inputs import (
-    Entries,
     bind,
     on_compared_sites,
     on_sites_of_trace,
@@ -65,7 +64,7 @@ from numpyro_symmetry.traces.naming import (
 )
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased, trace_of
-from numpyro_symmetry.traces.relabel import Effort, Relabelling, relabel, search
+from numpyro_symmetry.traces.relabel import Relabelling, SearchEffort, relabel, search
 
 
 class _Options(NamedTuple):
@@ -268,12 +267,12 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     source = Side.of_pieces(opened(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
-    effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
+    effort = SearchEffort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost, along = chosen_cost(options.cost, plain, source.loc, frame), groups_on(trace.dims, bound.axes)
     refuse_cost_of_others(cost, trace, along)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
-    seen = Seen(cost, family, view, source)
+    seen = PlainDraws(cost, family, view, source)
 
     say("looking for the likeliest labels")
     if isinstance(reference := options.reference, Rebased):
@@ -314,7 +313,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
 
 
 def _with_other_sites(
-    out: Rebased, trace: Trace, known: Model | None, roles: Roles, axes: Mapping[str, Entries]
+    out: Rebased, trace: Trace, known: Model | None, roles: Roles, axes: Mapping[str, tuple[AxisEntry, ...]]
 ) -> Rebased:
     """Relabelled draws with all their sites, moved along or computed again, in the container they came in."""
     say("moving what the model computes")
@@ -344,7 +343,7 @@ def _with_other_sites(
 
 
 def _searched(
-    trace: Trace, seen: Seen, options: _Options, effort: Effort, rng: np.random.Generator
+    trace: Trace, seen: PlainDraws, options: _Options, effort: SearchEffort, rng: np.random.Generator
 ) -> tuple[Relabelling, int | None]:
     """The likeliest labels, and the draw that names them, if one does."""
     index = index_of(options.reference, trace.leading, trace.log_density)
@@ -355,7 +354,7 @@ def _searched(
     return found, int(found.objective.argmax()) if by_medoid else index
 
 
-def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
+def _margin(seen: PlainDraws, state: State, natural: Statistics) -> np.ndarray:
     """Margins, nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
     family = seen.family
     if not family.in_nats:

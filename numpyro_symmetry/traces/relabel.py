@@ -32,7 +32,7 @@ _CLEARLY = 0.5
 _ALL_BUT = 1e-3
 
 
-class Effort(NamedTuple):
+class SearchEffort(NamedTuple):
     """How each draw is matched, the seed of the matching's restarts, and from how many draws to start."""
 
     method: str = "auto"
@@ -40,7 +40,7 @@ class Effort(NamedTuple):
     num_starts: int = 1
 
 
-ANY_EFFORT = Effort()
+ANY_EFFORT = SearchEffort()
 
 
 class Relabelling(NamedTuple):
@@ -71,7 +71,7 @@ def relabel(
     family: Family,
     groups: dict[str, Group],
     start: Natural,
-    effort: Effort = ANY_EFFORT,
+    effort: SearchEffort = ANY_EFFORT,
     *,
     max_rounds: int = MAX_ROUNDS,
 ) -> Relabelling:
@@ -111,7 +111,7 @@ def relabel(
 
 
 def search(
-    family: Family, groups: dict[str, Group], starts: Sequence[int], effort: Effort, rng: np.random.Generator
+    family: Family, groups: dict[str, Group], starts: Sequence[int], effort: SearchEffort, rng: np.random.Generator
 ) -> Relabelling:
     """Relabel from several draws, on some of the others, and all of them from where the best search ended.
 
@@ -185,7 +185,7 @@ def _round(
     natural: Statistics,
     partition: float,
     old: State | None,
-    effort: Effort,
+    effort: SearchEffort,
 ) -> tuple[State, np.ndarray, Statistics, bool]:
     def placed(here: Family, items: slice) -> tuple[tuple[State, np.ndarray], Statistics]:
         (one,) = place(here, groups, natural, effort.method, effort.seed, old, [items])

@@ -8,9 +8,9 @@ from numpyro_symmetry.assignment.family import Side
 from numpyro_symmetry.symmetry import PlainView
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces import Null
-from numpyro_symmetry.traces.costs import Seen
+from numpyro_symmetry.traces.costs import PlainDraws
 from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
-from numpyro_symmetry.traces.relabel import Effort
+from numpyro_symmetry.traces.relabel import SearchEffort
 from numpyro_symmetry.traces.shuffle import Shuffle
 from tests.support import traces
 from tests.support.tables import every_relabelling_cost
@@ -310,7 +310,7 @@ def test_the_null_is_the_most_that_any_search_explains():
     family, state = cost.family(source, bound), {"unit": bound.groups["unit"].identity((100,))}
 
     def null_of(num_starts):
-        seen, effort = Seen(cost, family, PlainView.of(bound, draws), source), Effort(num_starts=num_starts)
+        seen, effort = PlainDraws(cost, family, PlainView.of(bound, draws), source), SearchEffort(num_starts=num_starts)
         return matched_null(seen, state, None, (100,), effort, np.random.default_rng(1))
 
     nulls = [null_of(num_starts) for num_starts in range(1, 7)]

@@ -37,7 +37,7 @@ from numpyro_symmetry import (
     SymmetryWarning,
     UnsupportedGuideError,
 )
-from numpyro_symmetry.guides.affine import observations
+from numpyro_symmetry.guides.affine import linear_observations
 from numpyro_symmetry.guides.auto_conditional import _as_jax
 from numpyro_symmetry.guides.inside import trace_given
 from numpyro_symmetry.guides.likelihoods import LIKELIHOODS, NORMAL
@@ -427,7 +427,7 @@ MAJORISED = ("Student-t", "Cauchy", "Laplace")
 def seen_in(name, beta):
     model, y = NEARLY[name]
     shape = (2, 4) if name == "Categorical" else (2,)
-    (seen,) = observations(trace_given(model, (X, y), {}, {"beta": jnp.full(shape, beta)})).values()
+    (seen,) = linear_observations(trace_given(model, (X, y), {}, {"beta": jnp.full(shape, beta)})).values()
     return seen
 
 

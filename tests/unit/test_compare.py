@@ -210,7 +210,7 @@ def test_the_least_p_is_ranked_among_the_least(rng):
 def test_moments_are_those_of_draws(rng):
     x, starts = rng.standard_normal((40, 3)) * [1.0, 2.0, 0.0], np.arange(0, 40, 5)
     first = energies.exchanges(rng, 4, 4, 30)
-    found = energies.moments(x, starts, first)
+    found = energies.moment_differences(x, starts, first)
     of_draws = np.repeat(first, 5, axis=1)
     with np.errstate(invalid="ignore"):
         pairs = [(x[row], x[~row]) for row in of_draws]
@@ -228,7 +228,7 @@ def test_moments_are_those_of_draws(rng):
     ("lengths", "time", "effective"), [((250, 250), 19.0, 4.0), ((100, 37), 3.3, 2.0), ((9,), None, 1.0)]
 )
 def test_blocks_hold_every_part_of_every_chain(lengths, time, effective):
-    found = energies.blocks_of(lengths, time, effective)
+    found = energies.exchangeable_blocks(lengths, time, effective)
     cuts, ends = np.split(found.draws, found.starts[1:]), np.cumsum(lengths)
     assert all(
         len(cut) and np.searchsorted(ends, cut[0], "right") == np.searchsorted(ends, cut[-1], "right") for cut in cuts

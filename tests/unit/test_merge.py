@@ -34,7 +34,7 @@ from numpyro_symmetry.matching import cross_terms as terms
 from numpyro_symmetry.matching import drawn as draws_of_labels
 from numpyro_symmetry.matching.cross_terms import cross_terms
 from numpyro_symmetry.matching.hows import barycentre_of_covariances
-from numpyro_symmetry.matching.product import Natural, Tables, raised
+from numpyro_symmetry.matching.product import NaturalGaussian, Tables, raised
 from numpyro_symmetry.symmetry.hard import from_element, members_at
 
 NETWORK = Symmetry({"in": (None, "first"), "mid": ("first", "second"), "out": ("second",)})
@@ -407,7 +407,8 @@ def _share_of_three(members):
     """Of three members with one group, by the permanents of all tables of the third."""
     loc, every = members[0].loc["m"], np.array(list(itertools.permutations(range(len(members[0].loc["m"])))))
     first, precision = (
-        [getattr(Natural.of(one), name).reshape(loc.shape) for one in members] for name in Natural._fields
+        [getattr(NaturalGaussian.of(one), name).reshape(loc.shape) for one in members]
+        for name in NaturalGaussian._fields
     )
     # [i, j, k]: the log weight of units i, j, k of the three in one slot
     (a, b, c), (p, q, r) = ((x[0][:, None, None], x[1][None, :, None], x[2][None, None]) for x in (first, precision))
@@ -517,7 +518,7 @@ def test_where_other_labels_of_blocks_are_no_gaussian_the_share_is_that_of_the_s
     prior = DiagonalGaussian({"w": np.zeros((2, 3))}, {"w": np.ones((2, 3))})
     if is_full:
         *members, prior = (FullGaussian(x.loc, np.diag(x.scale["w"].ravel() ** 2)) for x in (*members, prior))
-    symmetry, own = Symmetry({"w": ("head", "head/unit")}).bind(loc), Natural.of(prior)
+    symmetry, own = Symmetry({"w": ("head", "head/unit")}).bind(loc), NaturalGaussian.of(prior)
     exact = cross_terms(members, symmetry, own, np.random.default_rng(0))
     assert exact.is_exact
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
@@ -530,10 +531,10 @@ def test_where_other_labels_of_blocks_are_no_gaussian_the_share_is_that_of_the_s
 def test_labels_that_are_no_gaussian_are_left_for_those_that_are():
     loc = {"w": np.arange(3.0)}
     members = [DiagonalGaussian(loc, {"w": np.asarray(x) ** -0.5}) for x in ([4, 0.4, 4], [0.4, 0.4, 4])]
-    prior = Natural.of(DiagonalGaussian(loc, {"w": np.ones(3)}))
+    prior = NaturalGaussian.of(DiagonalGaussian(loc, {"w": np.ones(3)}))
     symmetry = Symmetry({"w": ("unit",)}).bind(loc)
     moved = [one.apply(symmetry, g) for one, g in zip(members, raised(members, symmetry, prior), strict=True)]
-    total = Natural.of(moved[0]).plus(Natural.of(moved[1])).plus(prior, -1.0)
+    total = NaturalGaussian.of(moved[0]).plus(NaturalGaussian.of(moved[1])).plus(prior, -1.0)
     assert (total.precision > 0).all()
 
 
@@ -541,7 +542,7 @@ def test_labels_that_are_no_gaussian_are_left_for_those_that_are():
 def test_draws_counted_already_are_those_whose_weights_are_summed(name):
     """What keeps all labels, which weighs one, and exchanges of two units and single signs: of all labellings."""
     members, symmetry = gaussians(name)
-    tables = Tables(members, Natural.of(members[0]), symmetry)
+    tables = Tables(members, NaturalGaussian.of(members[0]), symmetry)
     draws, every, total = terms._Draws(tables), from_element(symmetry.elements()), tables.all
     num_elements = len(next(iter(every.values())).permutation)
     chosen = np.indices((num_elements,) * (len(members) - 1)).reshape(len(members) - 1, -1)
@@ -555,7 +556,7 @@ def test_draws_counted_already_are_those_whose_weights_are_summed(name):
 @pytest.mark.parametrize("name", ["three shards", "signs", "two groups", "on two axes"])
 def test_tables_of_many_draws_are_those_of_each(name):
     members, symmetry = gaussians(name)
-    tables = Tables(members, Natural.of(members[0]), symmetry)
+    tables = Tables(members, NaturalGaussian.of(members[0]), symmetry)
     states = from_element(symmetry.sample(jax.random.key(1), (5,)))
     totals = tables.all.plus(tables.naturals[1].moved(*tables.order(states)))
     for own in tables.groups:
@@ -584,7 +585,7 @@ def test_draws_of_labels_are_worked_on_together(monkeypatch):
 
 def test_cross_terms_do_not_depend_on_what_members_are_called():
     members, symmetry = gaussians("three shards")
-    prior = Natural.of(DiagonalGaussian({"m": np.zeros(3)}, {"m": np.full(3, 30.0)}))
+    prior = NaturalGaussian.of(DiagonalGaussian({"m": np.zeros(3)}, {"m": np.full(3, 30.0)}))
     moved = [q.apply(symmetry, symmetry.sample(jax.random.key(4))) for q in members]
     one, other = (cross_terms(some, symmetry, prior, np.random.default_rng(0)) for some in (members, moved))
     assert one.share == pytest.approx(other.share)
@@ -595,9 +596,11 @@ def test_the_labels_of_a_product_weigh_most(name):
     members, symmetry = gaussians(name)
     members = members[:2]
     found = merge(members, symmetry, how="product")
-    every, one = symmetry.elements(), Natural.of(found.members[0])
+    every, one = symmetry.elements(), NaturalGaussian.of(found.members[0])
     log_weights = [
-        one.plus(Natural.of(found.members[1].apply(symmetry, jax.tree.map(lambda x, k=k: x[k], every)))).log_partition()
+        one.plus(
+            NaturalGaussian.of(found.members[1].apply(symmetry, jax.tree.map(lambda x, k=k: x[k], every)))
+        ).log_partition()
         for k in range(len(jax.tree.leaves(every)[0]))
     ]
     assert int(np.argmax(log_weights)) == 0

@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from numpyro_symmetry import (
     find_scaling,
     find_symmetry,
     log_evidence,
+    loss_barrier,
 )
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
 from numpyro_symmetry.discovery.proof.diagnose import words
@@ -29,6 +31,8 @@ RNG = np.random.default_rng(0)
 W, V, X = (RNG.normal(size=shape).astype(np.float32) for shape in ((2, 3), (3, 1), (4, 2)))
 PARAMS = {"w": W, "v": V}
 UNITS = Symmetry({"w": (None, "unit"), "v": ("unit", None)})
+OF_FUNCTION = replace(UNITS, nouns=FUNCTION)
+FAMILY = Symmetry({("w", "v"): ("unit", None, None)})
 MASKED = np.ma.masked_array(X, X > 0)
 # names of arguments are what they are
 OF_MODELS = re.compile(
@@ -96,6 +100,24 @@ SAID = {
         lambda: find_scaling(network, (PARAMS, X), UNITS).balanced({"w": W * np.nan, "v": V}),
         "Array 'w' holds values that are not finite",
     ),
+    "no mapping": (lambda: OF_FUNCTION.bind([1, 2]), "Values must map paths to arrays"),
+    "a mapping in place of an array": (
+        lambda: OF_FUNCTION.bind({"w": {"a": W}, "v": V}),
+        r"Values hold mappings at \['w'\], and paths name arrays",
+    ),
+    "a family of other shapes": (
+        lambda: replace(FAMILY, nouns=FUNCTION).bind({"w": W, "v": V}),
+        "Array 'v' has shape .* of the same family, .*: arrays that are exchanged have one shape",
+    ),
+    "a family of other types": (
+        lambda: replace(FAMILY, nouns=FUNCTION).apply({"unit": np.arange(2)}, {"w": W, "v": W.astype(np.float16)}),
+        "Array 'v' has type float16",
+    ),
+    "trees of other arrays": (
+        lambda: loss_barrier(lambda tree: 0.0, [PARAMS, X], [PARAMS, {"x": X}]),
+        r"different arrays: '1' is in the first end alone, '1\.x' is in the second alone",
+    ),
+    "trees of other shapes": (lambda: loss_barrier(lambda tree: 0.0, [W], [V]), "Array '0' has shape"),
 }
 
 

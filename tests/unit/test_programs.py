@@ -14,7 +14,7 @@ from numpyro_symmetry.models.programs import (
     compiled,
     compiled_for_many,
     equations,
-    fingerprint,
+    program_hash,
     session_precision,
     traced,
 )
@@ -102,7 +102,7 @@ def test_constants_of_a_kept_program_are_its_own():
 
 def test_programs_are_told_apart():
     def of(function, *shape, precision=DOUBLE):
-        return fingerprint(traced(function, np.ones(shape), precision=precision))
+        return program_hash(traced(function, np.ones(shape), precision=precision))
 
     def twice(scale):
         return lambda x: jax.jit(lambda y: jax.nn.relu(y) * scale)(x)
@@ -132,7 +132,7 @@ def test_what_only_its_identity_tells_is_not_kept():
         shape = jax.ShapeDtypeStruct((), np.float64)
         return lambda x: jax.pure_callback(lambda y: np.asarray(y * number), shape, x)
 
-    assert fingerprint(traced(callback(2.0), 1.0, precision=DOUBLE)) == ""
+    assert program_hash(traced(callback(2.0), 1.0, precision=DOUBLE)) == ""
     assert [float(run(callback(number), 1.5)) for number in (2.0, 3.0)] == [3.0, 4.5]
 
 
@@ -191,7 +191,7 @@ def test_what_a_program_does_beside_its_results_is_done_and_nothing_is_printed(f
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_allclose(many, expected, rtol=1e-6)
     # two functions to print are never the same, and tell no programs apart
-    assert fingerprint(program) == fingerprint(traced(function, x, precision=precision)) != ""
+    assert program_hash(program) == program_hash(traced(function, x, precision=precision)) != ""
 
 
 def test_convolutions_are_compiled_well(monkeypatch):

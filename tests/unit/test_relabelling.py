@@ -17,7 +17,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.assignment.family import Side, mean_statistics, objective_of, problem_of
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.relabel import Effort, relabel, search
+from numpyro_symmetry.traces.relabel import SearchEffort, relabel, search
 from tests.support import oracles, traces
 from tests.support.tables import every_relabelling_cost
 
@@ -107,7 +107,7 @@ def test_where_matching_is_local_no_draw_gets_worse_either(seed):
     _, draws, _ = networks.planted(shapes, symmetry, 3.0, 60, seed=seed)
     family, bound = family_of(EuclideanCost(), draws, symmetry, 1)
     start = family.point(0)
-    rounds = [relabel(family, bound.groups, start, Effort("descent"), max_rounds=k) for k in range(2, 9)]
+    rounds = [relabel(family, bound.groups, start, SearchEffort("descent"), max_rounds=k) for k in range(2, 9)]
     for before, after in itertools.pairwise(rounds):
         assert after.objective.mean() >= before.objective.mean() - 1e-9
         problem, _ = problem_of(family, bound.groups, after.natural, slice(None))
@@ -122,7 +122,7 @@ def test_of_several_starts_the_likeliest_end_is_taken(cost):
     ends = [relabel(family, bound.groups, family.point(k)).objective.mean() for k in starts]
     assert max(ends) > min(ends) + 1e-3
     for order in (starts, starts[::-1]):
-        found = search(family, bound.groups, order, Effort(), np.random.default_rng(0))
+        found = search(family, bound.groups, order, SearchEffort(), np.random.default_rng(0))
         assert found.objective.mean() == pytest.approx(max(ends), rel=1e-9)
 
 
@@ -137,7 +137,7 @@ def test_searches_look_at_some_draws_and_the_best_ends_labels_all(monkeypatch):
     best = max(ends, key=lambda end: end.objective.mean())
     expected = relabel(family, bound.groups, family.natural(mean_statistics(thin, bound.groups, best.state)))
     monkeypatch.setattr("numpyro_symmetry.traces.relabel._MAX_DRAWS_TO_START", 20)
-    found = search(family, bound.groups, starts, Effort(), np.random.default_rng(0))
+    found = search(family, bound.groups, starts, SearchEffort(), np.random.default_rng(0))
     assert len(found.objective) == 300
     np.testing.assert_array_equal(found.state["component"].permutation, expected.state["component"].permutation)
 

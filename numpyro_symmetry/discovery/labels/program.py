@@ -14,8 +14,7 @@ from numpyro_symmetry.models.compat import body_of
 from numpyro_symmetry.models.data import is_array, is_table
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import Data, LogJoint, Way, in_first_way, sites_of, ways_to_give
-from numpyro_symmetry.models.programs import Program as TracedFunction
-from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
+from numpyro_symmetry.models.programs import Program, arguments_read, session_precision, traced
 from numpyro_symmetry.models.sites import (
     axis_names,
     discrete_of,
@@ -28,7 +27,7 @@ from numpyro_symmetry.models.trace import data_of, outline, warn_without_data
 from numpyro_symmetry.symmetry import SymmetryError
 
 
-class Program(NamedTuple):
+class TracedLogJoint(NamedTuple):
     """A traced log joint.
 
     Attributes
@@ -80,7 +79,7 @@ class Program(NamedTuple):
         return {name: self.joint.sites.shapes[name] for name in sorted(self.joint.sites.shapes)}
 
 
-def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> Program:
+def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> TracedLogJoint:
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
     warn_without_data(model, args, kwargs, trace)
@@ -100,7 +99,7 @@ def _read(
     rng_key: Array,
     trace: dict[str, Any],
     summed_out: list[str],
-) -> Program:
+) -> TracedLogJoint:
     leaves = leaves_of_parameters(trace)
     sites = sites_of(trace, summed_out, leaves)
     joint, flat = LogJoint(model, args, kwargs, rng_key, sites), jax.tree.leaves((args, kwargs))
@@ -125,7 +124,7 @@ def _read(
     )
 
 
-def read_function(outputs: Outputs) -> Program:
+def read_function(outputs: Outputs) -> TracedLogJoint:
     """Trace what a function returns."""
     sites = outputs.sites
     values: dict[str, Any] = dict(sites.settings)
@@ -141,14 +140,14 @@ def _opaque(
     values: Mapping[str, Any],
     data: Data,
     ways: list[Way],
-    programs_of: Callable[[Data], list[TracedFunction]],
-) -> Program:
+    programs_of: Callable[[Data], list[Program]],
+) -> TracedLogJoint:
     """A program of values and of as many data as can be traced; names, priors and signs of sites are still empty.
 
     ``programs_of``: from data to the program, and those of supports.
     """
 
-    def traced_in(way: Way) -> Program:
+    def traced_in(way: Way) -> TracedLogJoint:
         given = data._replace(arguments={k: data.arguments[k] for k in way.positions})
         jaxpr, *supports = [program.closed for program in programs_of(given)]
         rest = jax.tree.leaves((given.settings, given.observed))
@@ -156,7 +155,7 @@ def _opaque(
         ordered = sorted(values)
         # running statistics that are only updated enter values that nobody returns
         used = {name for name, is_read in zip(ordered, arguments_read(body_of(jaxpr)), strict=False) if is_read}
-        return Program(
+        return TracedLogJoint(
             jaxpr,
             joint,
             way,

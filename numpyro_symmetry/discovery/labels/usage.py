@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.labels.program import Program
+from numpyro_symmetry.discovery.labels.program import TracedLogJoint
 from numpyro_symmetry.models.compat import body_of, consts_of, inlined
 
 _SUMS = ("add", "add_any")
@@ -43,7 +43,7 @@ class _Step(NamedTuple):
     is_sum: bool
 
 
-def marks_of_usage(program: Program) -> dict[str, int]:
+def marks_of_usage(program: TracedLogJoint) -> dict[str, int]:
     """Site -> a mark of how the program uses it."""
     latent, steps = {site: _Value() for site in program.shapes}, list[_Step]()
     # forwards: what does not depend on latent values has a mark of its own

@@ -19,7 +19,7 @@ _MAX_COMPARED = 2_000_000
 _MAX_JOINT = 64
 
 
-class Origin(IntEnum):
+class Dependence(IntEnum):
     """On what a value may depend: constants and counters of loops, real data too, other data too, latent values too.
 
     Numbers can tell real data apart by moving them a little; not so whole numbers, of which two may coincide.
@@ -50,7 +50,7 @@ class Known(NamedTuple):
     """A value that does not depend on latent values or data: made of constants, and of no part of a latent axis."""
 
     value: Any
-    origin = Origin.COUNTED
+    origin = Dependence.COUNTED
     pieces = frozenset[Piece]()
 
     @property
@@ -85,7 +85,7 @@ class Typed(NamedTuple):
     axes: tuple[Term, ...]
     columns: tuple[Value, ...] | None = None
     tag: object = None
-    origin: Origin = Origin.LATENT
+    origin: Dependence = Dependence.LATENT
     pieces: frozenset[Piece] = frozenset()
     choice: tuple[object, tuple[np.ndarray, ...]] | None = None
     points: Pointer | None = None

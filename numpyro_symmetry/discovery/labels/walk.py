@@ -29,7 +29,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     resolve,
     unify,
 )
-from numpyro_symmetry.discovery.labels.values import Known, Origin, Piece, Typed, Value, axes_of_constant
+from numpyro_symmetry.discovery.labels.values import Dependence, Known, Piece, Typed, Value, axes_of_constant
 from numpyro_symmetry.models.compat import body_of, called, frames_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
@@ -87,7 +87,7 @@ class Operation(NamedTuple):
 
     def note(self, term: Term, start: int, stop: int) -> None:
         """Note a part of an axis of the first operand as a piece, if that is latent."""
-        if (start, stop) != (0, term.size) and self.operands[0].origin == Origin.LATENT and not is_uniform(term):
+        if (start, stop) != (0, term.size) and self.operands[0].origin == Dependence.LATENT and not is_uniform(term):
             self.pieces.add((term, start, stop))
 
     def mix(self, *terms: Term, operand: int = 0) -> None:
@@ -100,8 +100,10 @@ class Operation(NamedTuple):
 
     def by_index(self, text: str, *indices: Value) -> Reason:
         """A reason with the strength of the indices that choose entries: data, latent values, or a loop's counter."""
-        origin = max((index.origin for index in indices), default=Origin.COUNTED)
-        strength: Strength = "moved" if origin == Origin.COUNTED else "order" if origin == Origin.LATENT else "data"
+        origin = max((index.origin for index in indices), default=Dependence.COUNTED)
+        strength: Strength = (
+            "moved" if origin == Dependence.COUNTED else "order" if origin == Dependence.LATENT else "data"
+        )
         return Reason(text, self.source, strength)
 
 
@@ -208,19 +210,19 @@ class Walk:
             self.read_as_numbers(*operands)
         pieces = frozenset().union(*(operand.pieces for operand in operands))
         # parts of latent axes, and the data that they meet
-        data = {x.tag for x in operands if pieces and x.origin == Origin.WHOLE and x.tag is not None}
+        data = {x.tag for x in operands if pieces and x.origin == Dependence.WHOLE and x.tag is not None}
         for piece in pieces if data else ():
             self.meetings.setdefault(piece, set()).update(data)
         tags = [operand.tag for operand in operands]
         tag = None if None in tags else self.tag(name, str(params), *tags)
-        origin = max((operand.origin for operand in operands), default=Origin.COUNTED)
+        origin = max((operand.origin for operand in operands), default=Dependence.COUNTED)
         results: list[Value] = []
         made = rule(operation)
         pieces |= operation.pieces
         for k, result in enumerate(made):
             value = result if isinstance(result, Known | Typed) else Typed(tuple(result))
             if isinstance(value, Typed) and value.tag is None:
-                own = value.origin if value.origin != Origin.LATENT else origin
+                own = value.origin if value.origin != Dependence.LATENT else origin
                 value = value._replace(tag=tag and (k, tag), origin=own, pieces=value.pieces | pieces)
             results.append(value)
         chosen = _choice_of(equation, operands)

@@ -34,11 +34,10 @@ from numpyro_symmetry.symmetry.shown import listed
 
 _DIGITS = re.compile(r"\d+")
 
-Family = tuple[str, ...]
 # size -> axes of it that carry no group: site and position
-Axes = Mapping[int, Sequence[tuple[str, int]]]
+AxesBySize = Mapping[int, Sequence[tuple[str, int]]]
 # one part of an exchange: its kind ("family", "axis" or "flip"), and the family, the axis, or the site and its total
-Part = tuple[str, Any]
+PartOfExchange = tuple[str, Any]
 
 
 class Suspects(NamedTuple):
@@ -60,14 +59,14 @@ class Suspects(NamedTuple):
         Site -> its batch shape.
     """
 
-    families: tuple[Family, ...]
+    families: tuple[tuple[str, ...], ...]
     marks: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     flips: dict[str, str]
     odds: tuple[str, ...]
     batches: dict[str, tuple[int, ...]]
 
-    def pairs(self, family: Family) -> set[tuple[int, int]]:
+    def pairs(self, family: tuple[str, ...]) -> set[tuple[int, int]]:
         """Positions of two sites of a family that the program uses alike."""
         marks = [self.marks[site] for site in family]
         return {(i, j) for i, j in itertools.combinations(range(len(family)), 2) if marks[i] == marks[j]}
@@ -78,7 +77,7 @@ class Exchange(NamedTuple):
 
     first: int
     second: int
-    families: tuple[Family, ...]
+    families: tuple[tuple[str, ...], ...]
     axes: tuple[tuple[str, int], ...]
     flips: tuple[tuple[str, float], ...]
 
@@ -108,7 +107,7 @@ def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     )
 
 
-def is_plausible(suspects: Suspects, axes: Axes) -> bool:
+def is_plausible(suspects: Suspects, axes: AxesBySize) -> bool:
     """Whether anything is worth a try, with axes that carry no group."""
     return any(_tasks(suspects, axes))
 
@@ -116,7 +115,7 @@ def is_plausible(suspects: Suspects, axes: Axes) -> bool:
 def with_exchanges(
     symmetry: Symmetry,
     suspects: Suspects,
-    axes: Axes,
+    axes: AxesBySize,
     evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> tuple[Symmetry, tuple[OutOfReach, ...]]:
@@ -155,7 +154,7 @@ def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspe
 
 
 def _exchanges_that_hold(
-    suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]
+    suspects: Suspects, axes: AxesBySize, evidence: Callable[[], Iterable[Evidence]]
 ) -> dict[Exchange, list[set[int]]]:
     """Exchange that leaves the log joint alone at all evidence -> sets of positions that it may permute."""
     tries, refused = itertools.count(), set[Exchange]()
@@ -187,35 +186,39 @@ def _exchanges_that_hold(
 # ---- what to try -----------------------------------------------------------------------------------------------------
 
 
-def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part]]]:
+def _tasks(suspects: Suspects, axes: AxesBySize) -> Iterator[tuple[int, int, list[PartOfExchange]]]:
     """Two positions, and parts that may be exchanged there: families, axes of their size, for size 2 reflections."""
-    flips: list[Part] = [("flip", (site, 1.0)) for site in suspects.flips]
+    flips: list[PartOfExchange] = [("flip", (site, 1.0)) for site in suspects.flips]
     sizes = {len(family) for family in suspects.families} | ({2} if flips or suspects.odds else set())
     for size in sorted(sizes):
         here = {family: suspects.pairs(family) for family in suspects.families if len(family) == size}
         for pair in itertools.combinations(range(size), 2):
-            families: list[Part] = [("family", family) for family, pairs in here.items() if pair in pairs]
+            families: list[PartOfExchange] = [("family", family) for family, pairs in here.items() if pair in pairs]
             # a site that is exchanged does not have its own entries exchanged as well
             sites = set(itertools.chain(*(family for _, family in families)))
-            moved: list[Part] = families + [("axis", place) for place in axes.get(size, ()) if place[0] not in sites]
+            moved: list[PartOfExchange] = families + [
+                ("axis", place) for place in axes.get(size, ()) if place[0] not in sites
+            ]
             reflected = flips if size == 2 else []
             if families or (reflected and moved):
                 yield (*pair, moved + reflected)
             still = sites | {what[0] for kind, what in moved if kind == "axis"}
-            odds: list[Part] = [("flip", (site, 0.0)) for site in suspects.odds if size == 2 and site not in still]
+            odds: list[PartOfExchange] = [
+                ("flip", (site, 0.0)) for site in suspects.odds if size == 2 and site not in still
+            ]
             if moved and len(odds) <= EFFORT.max_family:
                 several = len(moved + reflected + odds) <= EFFORT.max_parts
                 yield from ((*pair, moved + reflected + some) for some in ([odds] if several else [[x] for x in odds]))
 
 
-def _sets(parts: list[Part]) -> Iterator[tuple[Part, ...]]:
+def _sets(parts: list[PartOfExchange]) -> Iterator[tuple[PartOfExchange, ...]]:
     """Sets of parts, small ones first; of many parts, single ones and all."""
     counts = range(1, len(parts) + 1) if len(parts) <= EFFORT.max_parts else (1, len(parts))
     for count in counts:
         yield from itertools.combinations(parts, count)
 
 
-def _exchange(first: int, second: int, chosen: Sequence[Part]) -> Exchange:
+def _exchange(first: int, second: int, chosen: Sequence[PartOfExchange]) -> Exchange:
     def of(kind: str) -> tuple[Any, ...]:
         return tuple(part for name, part in chosen if name == kind)
 
@@ -257,7 +260,7 @@ def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
     return True
 
 
-def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) -> bool:
+def _is_read(family: tuple[str, ...], exchange: Exchange, evidence: Evidence, at: Point) -> bool:
     """Whether anything but their own priors depends on two exchanged sites: otherwise the exchange is of no use."""
     pair = family[exchange.first], family[exchange.second]
     copied = at.values | {pair[1]: at.values[pair[0]]}

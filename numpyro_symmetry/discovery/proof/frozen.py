@@ -24,7 +24,7 @@ from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, 
 from numpyro_symmetry.models.programs import (
     DOUBLE,
     WIDENED,
-    Precision,
+    FloatPrecision,
     Program,
     compiled_for_many,
     on_device,
@@ -168,7 +168,7 @@ class CompiledModel(NamedTuple):
 
     joint: Joint
     way: Way
-    precision: Precision
+    precision: FloatPrecision
     kept: str
     own: Data
     inputs: tuple[Any, ...]
@@ -200,7 +200,7 @@ def freeze(joint: Joint, ways: Iterable[Way]) -> CompiledModel:
         return in_first_way(ways, lambda way: compile_model(joint, way, session_precision(), ""))
 
 
-def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> CompiledModel:
+def compile_model(joint: Joint, way: Way, precision: FloatPrecision, kept: str) -> CompiledModel:
     """Trace and compile what is evaluated of a model, in one way and precision."""
     sites, own = joint.sites, joint.data(way, precision)
     real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
@@ -234,7 +234,7 @@ def on_other_arguments(model: CompiledModel, args: tuple[Any, ...], kwargs: dict
     return compile_model(joint, model.way, model.precision, model.kept)
 
 
-def _with(joint: Joint, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, kept: str) -> Joint:
+def _with(joint: Joint, args: tuple[Any, ...], kwargs: dict[str, Any], precision: FloatPrecision, kept: str) -> Joint:
     """The log joint with these arguments, copied where it is traced in another precision than the session's."""
     given = _copied((args, kwargs), kept) if precision is DOUBLE else (args, kwargs)
     return replace(joint, args=given[0], kwargs=given[1])

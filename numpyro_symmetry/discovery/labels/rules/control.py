@@ -15,8 +15,8 @@ from numpyro_symmetry.discovery.labels.terms import (
     pin,
 )
 from numpyro_symmetry.discovery.labels.values import (
+    Dependence,
     Known,
-    Origin,
     Piece,
     Typed,
     Value,
@@ -35,7 +35,7 @@ def scan(op: Operation) -> list[Value]:
     counters = _counters(op, num_consts, num_carry)
     carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]
     entering = [
-        value._replace(origin=Origin.COUNTED) if k in counters and isinstance(value, Typed) else value
+        value._replace(origin=Dependence.COUNTED) if k in counters and isinstance(value, Typed) else value
         for k, value in enumerate(carry, num_consts)
     ]
     steps: Term = axis(params["length"])
@@ -115,7 +115,9 @@ def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int,
 
 def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
     """Positions of carried values that constants and the number of the step determine."""
-    reached = [NOTHING if operand.origin == Origin.COUNTED else frozenset([k]) for k, operand in enumerate(op.operands)]
+    reached = [
+        NOTHING if operand.origin == Dependence.COUNTED else frozenset([k]) for k, operand in enumerate(op.operands)
+    ]
     carried = through_scan(op.params, reached)[:num_carry]
     return {k for k, others in enumerate(carried, num_consts) if not others}
 

@@ -31,8 +31,8 @@ from numpyro_symmetry.discovery.labels.terms import (
     varying,
 )
 from numpyro_symmetry.discovery.labels.values import (
+    Dependence,
     Known,
-    Origin,
     Typed,
     Value,
 )
@@ -177,7 +177,7 @@ def dynamic_slice(op: Operation) -> Axes:
             op.walk.read_as_numbers(start)
             reason = _pointed(op, start)
             out.append(in_another_order(op, term, n, reason))
-            if start.origin == Origin.COUNTED:
+            if start.origin == Dependence.COUNTED:
                 op.walk.count_through(term, reason)
     return [out]
 
@@ -212,7 +212,7 @@ def gather(op: Operation) -> Axes:
         elif not is_pointed_at(op, columns, k):
             pin(pointed, operand[k])
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
-            if indices.origin == Origin.COUNTED:
+            if indices.origin == Dependence.COUNTED:
                 op.walk.count_through(operand[k], pointed)
     return [out]
 
@@ -243,7 +243,7 @@ def _counted(indices: Value | None, size: int) -> int | None:
 
 def _pointed(op: Operation, indices: Value) -> Reason:
     """Why an axis that indices point into is pinned."""
-    counted = indices.origin == Origin.COUNTED
+    counted = indices.origin == Dependence.COUNTED
     return op.by_index("indexed by the counter of a loop" if counted else "indexed by a value", indices)
 
 
