@@ -218,9 +218,10 @@ class AutoSymmetrized(AutoGuide):
         say("bounding the information of a draw")
         information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
         information *= least_weight(weights, list(self.layout.symmetry.axes))
-        numpyro.sample(
-            f"_{self.prefix}_correction", LogFactor(-information), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
-        )
+        name, infer = f"_{self.prefix}_correction", {"is_auxiliary": True}
+        with handlers.trace() as correction:
+            numpyro.sample(name, LogFactor(-information), obs=jnp.empty((0,)), infer=infer)
+        requirements.refuse_partly_hidden(self.base, trace, correction)
         return result
 
     def setup(self, rng_key: Array, *args: Any, **kwargs: Any) -> AutoSymmetrized:

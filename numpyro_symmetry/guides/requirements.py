@@ -136,16 +136,9 @@ def _unblocked(model: Any) -> Any:
 
 
 def refuse_handlers_around(guide: object, trace: Trace) -> None:
-    """Refuse handlers around the guide that rename or hide its sites, or hold some that it draws with others."""
-    own, drawn = getattr(guide, "prototype_trace", None) or {}, latent_values(trace)
-    strange = [name for name in drawn if name not in own]
-    hidden = [name for name in drawn if trace[name].get("stop")]
-    if 0 < len(hidden) < len(drawn):
-        raise UnsupportedGuideError(
-            f"Sites {hidden} of the guide are hidden by a handler around it, such as block, and would still be in the "
-            "correction: put the handler around the model, and pass the whole model beside it, "
-            f"AutoSymmetrized({type(guide).__name__}(handlers.block(model, hide={hidden})), model=model)."
-        )
+    """Refuse handlers around the guide that rename its sites, or hold some that it draws together with others."""
+    own = getattr(guide, "prototype_trace", None) or {}
+    strange = [name for name in latent_values(trace) if name not in own]
     for site in latent_of(own):
         if site not in trace and (names := [name for name in strange if name.endswith(site)]):
             raise UnsupportedGuideError(
@@ -159,6 +152,18 @@ def refuse_handlers_around(guide: object, trace: Trace) -> None:
                 f"density of {latent!r}: put the handler around the model, "
                 f"AutoSymmetrized({type(guide).__name__}(handlers.condition(model, data=values)))."
             )
+
+
+def refuse_partly_hidden(guide: object, trace: Trace, correction: Trace) -> None:
+    """Refuse handlers around the guide that hide some of its sites, or its correction, from the ELBO and not all."""
+    seen = {name: trace[name] for name in latent_values(trace)} | correction
+    hidden = [name for name, site in seen.items() if site.get("stop")]
+    if 0 < len(hidden) < len(seen):
+        raise UnsupportedGuideError(
+            f"Sites {hidden} of the guide are hidden by a handler around it, such as block, and the correction is of "
+            "all sites: put the handler around the model, and pass the whole model beside it, "
+            f"AutoSymmetrized({type(guide).__name__}(handlers.block(model, hide=sites)), model=model)."
+        )
 
 
 def refuse_several_draws(symmetry: Symmetry, trace: Trace, model_trace: Trace) -> None:

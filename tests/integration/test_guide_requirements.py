@@ -99,8 +99,11 @@ def test_a_guide_whose_sites_are_renamed_is_refused_with_the_way_out(is_set_up):
     ).all()
 
 
+@pytest.mark.parametrize(
+    "hide", [["width"], ["loc", "width"], ["_symmetry_correction"]], ids=["some", "all", "correction"]
+)
 @pytest.mark.parametrize("base", [AutoNormal, AutoMultivariateNormal])
-def test_a_guide_of_which_some_sites_are_hidden_is_refused(base):
+def test_a_guide_of_which_some_sites_are_hidden_is_refused(base, hide):
     """The model draws these itself, and the correction was of the guide's own draws of them: no bound."""
 
     def model(y):
@@ -110,8 +113,8 @@ def test_a_guide_of_which_some_sites_are_hidden_is_refused(base):
         numpyro.sample("y", components.expand(jnp.shape(y)).to_event(1), obs=y)
 
     guide = AutoSymmetrized(base(model), Symmetry.mixture("loc", "width")).setup(KEY, Y)
-    with pytest.raises(UnsupportedGuideError, match=r"\['width'\] .* hidden by a handler .* around the model"):
-        SVI(model, handlers.block(guide, hide=["width"]), optax.adam(0.01), Trace_ELBO()).init(KEY, Y)
+    with pytest.raises(UnsupportedGuideError, match=f"'{hide[-1]}'.* hidden by a handler .* around the model"):
+        SVI(model, handlers.block(guide, hide=hide), optax.adam(0.01), Trace_ELBO()).init(KEY, Y)
     with handlers.seed(rng_seed=0), handlers.block():
         assert set(guide(Y)) == {"loc", "width"}
 
