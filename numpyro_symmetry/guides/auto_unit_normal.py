@@ -185,10 +185,11 @@ class AutoUnitNormal(AutoGuide):
             with handlers.trace() as trace:
                 value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
             drawn[site] = jnp.asarray(value)
+            # by another name in a scope, and before what an intervention puts in its place
+            message, *_ = trace.values()
             # the unconstrained value as it was drawn, if it was: at the border of a support single precision rounds it
-            (message,) = trace.values()  # by another name in a scope
             steps = message["intermediates"]
-            before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, drawn[site]))
+            before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, jnp.asarray(message["value"])))
         return drawn | self._others(*args, **kwargs)
 
     def sample_posterior(

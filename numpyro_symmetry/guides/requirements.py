@@ -137,13 +137,17 @@ def _unblocked(model: Any) -> Any:
 
 def refuse_handlers_around(guide: object, trace: Trace) -> None:
     """Refuse handlers around the guide that rename its sites, or hold some that it draws together with others."""
-    own = getattr(guide, "prototype_trace", None) or {}
-    strange = [name for name in latent_values(trace) if name not in own]
+    own: dict[str, Any] = {}
+    for part in parts_of(guide):
+        own |= getattr(part, "prototype_trace", None) or {}
+    strange = [name for name, site in trace.items() if site["type"] == "sample" and name not in own]
     for site in latent_of(own):
-        if site not in trace and (names := [name for name in strange if name.endswith(site)]):
+        names = [name for name in strange if name.startswith(site) or name.endswith(site)]
+        if names and trace.get(site, {}).get("type") != "sample":
             raise UnsupportedGuideError(
-                f"Site {site!r} of the guide is called {names[0]!r} by a handler around the guide, such as scope: put "
-                "the handler around the model, AutoSymmetrized(AutoNormal(handlers.scope(model, prefix='a')))."
+                f"Site {site!r} of the guide is called {names[0]!r} by a handler around the guide, such as scope or "
+                "reparam: put the handler around the model, AutoSymmetrized(AutoNormal(handlers.scope(model, "
+                "prefix='a')))."
             )
     for latent, sites in (latents_of(guide) if own else {}).items():
         if held := [site for site in sites if latent in trace and site in trace and is_observed(trace[site])]:
@@ -240,10 +244,8 @@ def refuse_enumerated(guide: Any, layout: Layout, trace: Trace, args: tuple[Any,
 
 
 def _disagreeing(own: Mapping[str, float], again: Mapping[str, float]) -> list[str]:
-    """Sites whose log density at their own draw differs when it is read again."""
-    return [
-        site for site, expected in own.items() if not abs(again[site] - expected) <= _TOLERANCE * (1.0 + abs(expected))
-    ]
+    """Sites whose log density at their own draw differs when it is read again; an intervention (do) adds others."""
+    return [site for site, value in again.items() if not abs(value - own[site]) <= _TOLERANCE * (1.0 + abs(own[site]))]
 
 
 def _rounded(guide: Any, trace: Trace, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

@@ -16,10 +16,19 @@ from numpyro.contrib import einstein
 from numpyro.contrib.funsor import config_enumerate
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.reparam import LocScaleReparam
 from scipy.special import digamma, logsumexp, polygamma
 from scipy.stats import norm
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry import (
+    AutoConditional,
+    AutoSymmetrized,
+    AutoUnitNormal,
+    Symmetry,
+    SymmetryError,
+    SymmetryWarning,
+    UnsupportedGuideError,
+)
 from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 
 KEY = jax.random.key(0)
@@ -83,6 +92,33 @@ def test_steps_that_nobody_compiles_compile_nothing_anew(request):
     before = compiled[0]
     svi.update(state, Y)
     assert compiled[0] == before
+
+
+def tanh_network(x, y):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([1, 3]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(jnp.tanh(x @ w) @ v, 0.1).to_event(1), obs=y)
+
+
+UNITS = Symmetry({"w": (None, "hidden"), "v": ("hidden",)}, {"hidden": "signed"})
+BASES = {"factorised": AutoNormal, "unit": AutoUnitNormal, "follows": lambda model: AutoConditional(AutoNormal(model))}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_an_intervention_in_a_guide_changes_what_it_returns_and_not_the_bound(base):
+    x, losses = jnp.linspace(-1.0, 1.0, 9)[:, None], []
+    for around in (lambda guide: guide, lambda guide: handlers.do(guide, data={"v": jnp.ones(3)})):
+        guide = AutoSymmetrized(base(tanh_network), UNITS)
+        svi = SVI(tanh_network, around(guide), optax.adam(0.01), Trace_ELBO())
+        losses.append(svi.update(svi.init(KEY, x, x[:, 0]), x, x[:, 0])[1])
+    assert losses[0] == losses[1]
+
+
+def test_a_site_that_is_reparametrised_around_the_guide_is_refused():
+    guide = AutoSymmetrized(AutoNormal(tanh_network), UNITS)
+    around, x = handlers.reparam(guide, config={"v": LocScaleReparam(0.0)}), jnp.ones((9, 1))
+    with pytest.raises(UnsupportedGuideError, match="Site 'v' of the guide is called 'v_decentered'.*around the model"):
+        SVI(tanh_network, around, optax.adam(0.01), Trace_ELBO()).init(KEY, x, x[:, 0])
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])
