@@ -234,7 +234,7 @@ BAD = {
         r"target is a Gaussian or a guide; .* \.loc",
     ),
     "source, other sites": ({"source": {"w": np.zeros(4)}}, SymmetryError, "'v' is in the target"),
-    "source, other sizes": ({"source": {"w": np.zeros(5), "v": np.zeros(5)}}, SymmetryError, "Site 'v' has shape"),
+    "source, other sizes": ({"source": {"w": np.zeros(5), "v": np.zeros(5)}}, SymmetryError, "Array 'v' has shape"),
     "source, draws": (
         {"source": {k: np.zeros((2, 3, 4)) for k in "vw"}},
         SymmetryError,
