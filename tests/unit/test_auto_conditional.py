@@ -36,6 +36,7 @@ from numpyro_symmetry import (
     SymmetryError,
     SymmetryWarning,
     UnsupportedGuideError,
+    to_arviz,
 )
 from numpyro_symmetry.guides.affine import linear_observations
 from numpyro_symmetry.guides.auto_conditional import _as_jax
@@ -1352,6 +1353,23 @@ def test_refuses_to_be_set_up_under_jit_where_the_model_holds_its_data():
 
     with pytest.raises(SymmetryError, match="set up under jit"):
         jax.jit(first)(jax.random.key(0))
+
+
+def test_draws_in_a_container_take_the_models_arguments_by_name_too():
+    def regression(x, y=None):
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.5))
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(x @ w, scale).to_event(1), obs=y)
+
+    key, guide = jax.random.key(0), AutoConditional(AutoNormal(regression))
+    params = SVI(regression, guide, optax.adam(0.01), Trace_ELBO()).run(key, 2, X, Y, progress_bar=False).params
+    drawn = [
+        to_arviz(key, guide, params, *given, num_draws=5, progress_bar=False)["posterior"]["w"].values
+        for given in (((X, Y),), ((X,), {"y": Y}), ((), {"x": X, "y": Y}))
+    ]
+    assert np.ptp(drawn[0]) > 0
+    for other in drawn[1:]:
+        np.testing.assert_array_equal(other, drawn[0])
 
 
 def test_posterior_draws_need_the_parameters():
