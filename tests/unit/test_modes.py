@@ -38,6 +38,16 @@ def test_copies_under_other_labels_are_one_mode():
     assert len(hills(draws["loc"][..., :1].reshape(-1, 1)[::3]).peaks) == 3
 
 
+def test_sites_on_which_no_label_stands_are_looked_at_where_they_are_named():
+    rng = np.random.default_rng(0)
+    draws = drawn(rng, np.zeros((4, 250), bool))
+    beside = {"slope": 3.0 * (np.arange(4)[:, None] % 2) + 0.1 * rng.standard_normal((4, 250))}
+    assert modes(draws | beside, SYMMETRY, sites=["slope"]).number == 2
+    pooled = {site: value.reshape(1000, *value.shape[2:]) for site, value in (draws | beside).items()}
+    assert modes(pooled, SYMMETRY, sites=["slope"], num_leading_dims=1).number == 2
+    assert modes(draws | beside, SYMMETRY, sites=[]).number == 1
+
+
 def along_a_line(apart, count=1600):
     """Quantiles of two unit normals so far apart."""
     grid = np.linspace(-6.0, 6.0 + apart, 20_001)

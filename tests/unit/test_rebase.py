@@ -236,6 +236,10 @@ def test_allocations_are_relabelled_as_values():
     assert out.data["z"].dtype == z.dtype
     np.testing.assert_array_equal(out.apply({"z": z})["z"], true)
     np.testing.assert_array_equal(out.undo({"z": true})["z"], z)
+    # of other data, which the trace does not hold
+    moved = out.apply({"more": z}, labels={"more": "component"})
+    np.testing.assert_array_equal(moved["more"], true)
+    np.testing.assert_array_equal(out.undo(moved, labels={"more": "component"})["more"], z)
     matrix = rng.normal(size=(4, 200, 5, 3))
     moved = out.apply({"m": matrix}, axes={"m": (None, "component")})["m"]
     g = np.asarray(out.elements["component"])

@@ -359,6 +359,25 @@ def test_names_of_numpy_are_names():
     assert all(type(name) is str for name in symmetry.groups)
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda **group: Symmetry.mixture("loc", **group),
+        lambda **group: Symmetry.hmm(transition="A", initial="pi", emissions=("loc",), **group),
+        lambda **group: Symmetry.factor("loadings", "scores", **group),
+    ],
+    ids=["mixture", "hmm", "factor"],
+)
+def test_the_group_of_a_known_model_has_the_name_that_it_is_given(build):
+    plain, named = build(), build(group="mine")
+    (own,) = {entry for entries in plain.axes.values() for entry in entries if isinstance(entry, str)}
+    assert own != "mine"
+    assert named.axes == {
+        site: tuple("mine" if entry == own else entry for entry in entries) for site, entries in plain.axes.items()
+    }
+    assert list(named.kinds.items()) == [("mine", kind) for kind in plain.kinds.values()]
+
+
 def test_a_symmetry_is_restricted_to_sites():
     factors = Symmetry.factor("loadings", "scores", others={"scales": (Unsigned("factor"),)})
     assert factors.restrict(sites=["loadings", "scales"]).groups["factor"].signed
