@@ -83,7 +83,7 @@ def _next(report: Report) -> str:
         summed = ", or sum labels out by diagnostics.soft_labels(out)"
         is_small = max(report.num_slots.values(), default=0) <= MAX_WIDTH
         return f"Next: {longer}rely on what no label changes{summed * is_small}."
-    return f"Next: {longer}summarise out.data, slot by slot."
+    return f"Next: {longer}{'then ' * bool(longer)}summarise out.data, slot by slot."
 
 
 def headline(report: Report) -> str:

@@ -505,10 +505,10 @@ ANY = "; whether single slots may be interpreted is not known."
             [row(**FEW)],
             IDENTIFIED,
             "Chains agree, as far as so few effective draws show; single slots may be interpreted in loc.",
-            f"Next: {LONGER}summarise out.data, slot by slot.",
+            f"Next: {LONGER}then summarise out.data, slot by slot.",
         ),
         *(
-            (rows, IDENTIFIED | fields, f"{TELL}; single slots", f"Next: {LONGER}summarise")
+            (rows, IDENTIFIED | fields, f"{TELL}; single slots", f"Next: {LONGER}then summarise")
             for rows, fields in [
                 ([], {"shape": (1, 250), "longest_stay": (1,)}),
                 ([], {"shape": (4, 3)}),
