@@ -160,7 +160,7 @@ def refuse_handlers_around(guide: object, trace: Trace) -> None:
 
 def refuse_partly_hidden(guide: object, trace: Trace, correction: Trace) -> None:
     """Refuse handlers around the guide that hide some of its sites, or its correction, from the ELBO and not all."""
-    seen = {name: trace[name] for name in latent_values(trace)} | correction
+    seen = {name: trace[name] for name in latent_values(trace)} | dict(correction)
     hidden = [name for name, site in seen.items() if site.get("stop")]
     if 0 < len(hidden) < len(seen):
         raise UnsupportedGuideError(
