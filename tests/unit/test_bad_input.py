@@ -436,6 +436,12 @@ DISCOVERY = [
     Bad("a guide of one", lambda w: ns.AutoSymmetrized(AutoNormal(jax.remat(mixture))), TypeError, TRANSFORMED),
     Bad("a conditional of one", lambda w: ns.AutoConditional(AutoNormal(jax.remat(mixture))), TypeError, TRANSFORMED),
     Bad("units of one", lambda w: ns.AutoUnitNormal(jax.remat(mixture)), TypeError, TRANSFORMED),
+    Bad(
+        "log_evidence, a function without its data",
+        lambda w: ns.log_evidence(w.draws, lambda v, y: -jnp.sum(v["loc"] ** 2) - y, ({"loc": w.y},), argnum=0),
+        TypeError,
+        ("does not fit", "'y'", "model_args=(params, x)"),
+    ),
     Bad("the evidence of one", lambda w: ns.log_evidence(w.draws, jax.remat(mixture), (w.y,)), TypeError, TRANSFORMED),
     Bad("a part within remat", lambda w: ns.find_symmetry(in_part, (w.y,)), TypeError, WITHIN),
     Bad("a guide of one in part", lambda w: ns.AutoSymmetrized(AutoNormal(in_part)).setup(KEY, w.y), TypeError, WITHIN),
