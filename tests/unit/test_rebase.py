@@ -544,6 +544,8 @@ class State(NamedTuple):
         ({"loc": VALUES["loc"]}, {}, "'weights' is named by the symmetry but"),
         ({**VALUES, "scale": VALUES["scale"][:, :5]}, {}, r"disagree on their 2 .* 'scale': \(4, 5, 3\)"),
         ({s: v[0, : 5 + (s == "loc")] for s, v in VALUES.items()}, {}, r"disagree on their 1 .* 'loc': \(6, 3\)"),
+        # few draws of many slots: two dimensions of draws would leave no axis for the slots
+        ({s: np.zeros((4 + (s == "loc"), 7)) for s in VALUES}, {}, r"disagree on their 1 .* 'loc': \(5, 7\)"),
         (
             {**VALUES, "scale": VALUES["scale"][..., :2]},
             {"num_leading_dims": 2},
