@@ -198,12 +198,13 @@ class Problem:
         total, back = np.zeros((self.batch, count)), inverted(elements)
         for term in self.terms:
             # a target that all share moves the other way, once for all sources
-            for some in slices(count, term.target.size, BLOCK):
+            size = term.target.size
+            for some in slices(count, size, BLOCK):
                 targets = np.broadcast_to(term.target, (some.stop - some.start, *term.target.shape[1:]))
                 moved = move(targets, term.axes, {name: part.at(some) for name, part in back.items()}).astype(float)
-                for items in slices(self.batch, term.target.size, BLOCK):
-                    source = term.source[items].reshape(-1, term.target.size).astype(float)
-                    total[items, some] += source @ moved.reshape(-1, term.target.size).T
+                for items in slices(self.batch, size, BLOCK):
+                    source = term.source[items].reshape(items.stop - items.start, size).astype(float)
+                    total[items, some] += source @ moved.reshape(len(moved), size).T
         return total
 
     def identity(self) -> dict[str, Hard]:

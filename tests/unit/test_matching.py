@@ -728,6 +728,11 @@ def test_arrays_without_numbers_are_carried_along():
     assert {site: x.shape for site, x in fitted.loc.items()} == {"w": (4,), "e": (4, 0), "z": (0,)}
     found = match(points[0], draws, symmetry)
     assert found.objective.tolist() == match({"w": points[0]["w"]}, *alone).objective.tolist()
+    # where every element is tried at once
+    states, wide = Symmetry({"A": ("h", "h"), "e": ("h", None)}), {"A": rng.standard_normal((30, 3, 3))}
+    paired = {"A": ("h", "h")}
+    with_empty = match({"A": wide["A"][0], "e": np.zeros((3, 0))}, wide | {"e": np.zeros((30, 3, 0))}, states)
+    assert with_empty.objective.tolist() == match({"A": wide["A"][0]}, wide, Symmetry(paired)).objective.tolist()
     gaussians = [DiagonalGaussian(one, {site: np.ones_like(x) for site, x in one.items()}) for one in points]
     for merged in (merge(points, symmetry).merged, merge(gaussians, symmetry, how="product").merged.loc):
         assert {site: x.shape for site, x in merged.items()} == {"w": (4,), "e": (4, 0), "z": (0,)}
