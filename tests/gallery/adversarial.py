@@ -490,6 +490,22 @@ def rare_slice_overwritten(y):
     observe(jnp.where(rarely(loc), written, loc).sum() + jnp.zeros(12), y)
 
 
+@CASES.add(
+    "rare-slice-overwritten-at-its-end",
+    "S2",
+    Y,
+    by_numbers=True,
+    why="the last two are written to, rarely: a start beyond the end is moved back",
+    quick=True,
+    search=RARE,
+)
+def rare_slice_overwritten_at_its_end(y):
+    """A slice overwritten where hardly any draw is, at a start beyond its end."""
+    loc = normal("loc", 3)
+    written = lax.dynamic_update_slice(loc, jnp.zeros(2), (7,))
+    observe(jnp.where(rarely(loc), written, loc).sum() + jnp.zeros(12), y)
+
+
 @CASES.add("rare-slice-by-padding", "S2", Y, why="the first is cut off, rarely", quick=True, search=RARE)
 def rare_slice_by_padding(y):
     """A padding by less than nothing."""

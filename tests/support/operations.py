@@ -521,6 +521,13 @@ row("turned around", "rev", lambda x: x[::-1], ((3, 2),), ". a -> . a")
 row("turned around where nothing varies", "rev", lambda x: jnp.broadcast_to(x, (3, 2))[::-1], ((2,),), "a -> 1 a")
 row("a slice at a number", "dynamic_slice", lambda x: lax.dynamic_slice(x, (1, 0), (2, 3)), ((4, 3),), "1+a+1 b -> a b")
 row(
+    "a slice at a number beyond the end",
+    "dynamic_slice",
+    lambda x: lax.dynamic_slice(x, (7, 0), (2, 3)),
+    ((4, 3),),
+    "a+b c -> b c",
+)
+row(
     "a slice at data",
     "dynamic_slice",
     lambda x, k: lax.dynamic_slice(x, (k[0], 0), (2, 3)),
