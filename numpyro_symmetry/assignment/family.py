@@ -78,7 +78,7 @@ class Side(NamedTuple):
     @property
     def num_draws(self) -> int:
         """Number of draws in a batch."""
-        return int(np.prod(self.leading))
+        return math.prod(self.leading)
 
     @property
     def over(self) -> Over | None:

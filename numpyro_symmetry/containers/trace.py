@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -89,12 +90,12 @@ class Trace(NamedTuple):
     @property
     def num_draws(self) -> int:
         """Number of draws in all."""
-        return int(np.prod(self.leading))
+        return math.prod(self.leading)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """How many draws each chain has, where none are stacked."""
-        return (self.leading[-1],) * int(np.prod(self.leading[:-1], dtype=int))
+        return (self.leading[-1],) * math.prod(self.leading[:-1])
 
     @property
     def is_stored(self) -> bool:

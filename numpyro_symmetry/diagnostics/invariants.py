@@ -211,7 +211,7 @@ def _units(reading: _Reading, sites: Sites) -> np.ndarray:
     at = [k + 1 for k, group in enumerate(reading.groups) if group is not None]
     rest = [k + 1 for k, group in enumerate(reading.groups) if group is None]
     units = sites[reading.site].transpose(0, *rest, *at)
-    return units.reshape(len(units), int(np.prod(units.shape[1 : 1 + len(rest)], dtype=int)), -1)
+    return units.reshape(len(units), math.prod(units.shape[1 : 1 + len(rest)]), -1)
 
 
 def _moments(reading: _Reading, power: int, sites: Sites) -> Table:

@@ -6,6 +6,7 @@ Puts together draws, invariants, statistics of chains and the null; `reading` sa
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -236,7 +237,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
             "that order. Relabel data.unstack('sample'), or the whole posterior if these are some of its draws."
         )
     # draws without chains are one chain
-    shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
+    shape = (math.prod(leading[:-1]), leading[-1])
     rows = () if before.are_members else _rows(before, after, out, given, shape)
     flat = after.flat(list(out.symmetry.axes))
     say("looking whether chains move")
@@ -249,7 +250,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
         sign_changes=of_signs,
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
-        num_slots={n: g.degree * int(np.prod(g.cells)) for n, g in out.view.symmetry.groups.items()},
+        num_slots={n: g.degree * math.prod(g.cells) for n, g in out.view.symmetry.groups.items()},
         transpositions={name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size},
         transpositions_at_random={name: at_random(group) for name, group in out.view.symmetry.groups.items()},
         converged=out.converged,

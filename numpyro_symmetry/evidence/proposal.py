@@ -309,7 +309,7 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], dict[str, An
 
 
 def _unconstrained_size(site: Mapping[str, Any]) -> int:
-    return int(np.prod(biject_to(site["fn"].support).inverse_shape(np.shape(site["value"]))))
+    return math.prod(biject_to(site["fn"].support).inverse_shape(np.shape(site["value"])))
 
 
 def _refuse_no_volume(widths: np.ndarray, what: str, remedy: str = "") -> None:

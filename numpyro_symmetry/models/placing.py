@@ -5,12 +5,12 @@ Noise is given: to compile a random generator for every site takes longer than a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
@@ -30,9 +30,9 @@ def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], 
             return fn(rng_key=key, sample_shape=site["kwargs"].get("sample_shape", ()))
         shape = drawn_shape(site)
         given = noise.get(site["name"])
-        if given is None or given.size != int(np.prod(shape)):
+        if given is None or given.size != math.prod(shape):
             # a site inside a loop stands for all of its steps, which must not be alike
-            given = jax.random.normal(key, (int(np.prod(shape)),))
+            given = jax.random.normal(key, (math.prod(shape),))
         return _place(fn, given, shape)
 
     return value_of

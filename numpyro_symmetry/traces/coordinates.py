@@ -105,7 +105,7 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
         if piece not in values:  # a cost of one's own may read any
             raise SymmetryError(f"Site {piece!r} is missing from {what}, which have {sorted(values)}.")
         site, value = coordinate.site, values[piece]
-        if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
+        if math.prod(value.shape[1:]) != math.prod(coordinate.shape):
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
         if not all(each(value, lambda x: bool(np.isfinite(x).all()))):
             raise SymmetryError(f"Site {site!r} of {what} is not finite.")

@@ -261,7 +261,7 @@ def _read(model: Model, latent: Arrays, read: Callable[[Any], dict[str, Any]]) -
     num_draws = len(next(iter(latent.values())))
     at_draws = jax.vmap(at_draw)
     first = jax.eval_shape(at_draws, {s: v[:1] for s, v in latent.items()})
-    size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
+    size = sum(math.prod(x.shape) for x in first.values()) + sum(v[:1].size for v in latent.values())
     step = min(num_draws, _MAX_DRAWS_AT_ONCE, at_once(size))
     # the last piece is filled up, so that one program computes all of them
     pieces = [np.minimum(np.arange(start, start + step), num_draws - 1) for start in range(0, num_draws, step)]

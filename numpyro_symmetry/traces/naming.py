@@ -48,7 +48,7 @@ def index_of(reference: Any, leading: tuple[int, ...], log_density: np.ndarray |
             f"reference must be one of {REFERENCES}, the index of a draw (an integer or (chain, draw)), values by "
             f"site, or a Rebased; got {got if len(got) <= 60 else type(reference).__name__}."
         )
-    num_draws = int(np.prod(leading))
+    num_draws = math.prod(leading)
     try:
         return int(np.ravel_multi_index(np.atleast_1d(reference), leading))
     except ValueError as error:

@@ -5,6 +5,8 @@ Knows arrays and their axes; neither sites nor relabelling.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from numpyro_symmetry.symmetry import Axis
@@ -22,7 +24,7 @@ class Shuffle:
         at = [k + 1 for k, axis in enumerate(axes) if axis.group is not None]
         front = np.moveaxis(value, at, range(1, len(at) + 1))
         shape = front.shape[: len(at) + 1]
-        pool = front.reshape(int(np.prod(shape)), -1)
+        pool = front.reshape(math.prod(shape), -1)
         key = tuple(axes[k - 1].group for k in at)
         if key not in self.orders:
             self.orders[key] = self._order(key, shape), self.rng.choice([-1, 1], len(pool))  # pyright: ignore

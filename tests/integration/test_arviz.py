@@ -200,6 +200,12 @@ def test_starts_and_data_without_a_density_are_named():
         run_blackjax(jax.random.key(0), normal, (y,), init_params=far, **FEW)
 
 
+def test_names_of_no_site_are_refused_before_anything_is_drawn():
+    y = jnp.full((3, 2), jnp.nan)  # would be refused as soon as chains start
+    with pytest.raises(ValueError, match="dims names 'other'"):
+        run_blackjax(jax.random.key(0), normal, (y,), dims={"other": ["unit"]}, **FEW)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1776,6 +1776,12 @@ COMPARISONS = [
         ValueError,
         ("names", "different"),
     ),
+    Bad(
+        "exchanges",
+        lambda w: ns.compare(w.draws, w.draws, w.symmetry, num_exchanges=9),
+        ValueError,
+        ("num_exchanges", "19", "no p-value", "9"),
+    ),
     Bad("level", lambda w: ns.compare(w.draws, w.draws, w.symmetry, level=5), ValueError, ("level", "5")),
     Bad(
         "independent unknown",

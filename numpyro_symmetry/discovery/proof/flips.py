@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ def flips(signs: GroupSigns, axes: Axes, place: Arrays) -> Iterator[dict[str, np
         at = dict(zip((*group.over, name), index, strict=True))
         found = {}
         for site, (event, own) in pieces.items():
-            factor = np.ones(int(np.prod(event)))
+            factor = np.ones(math.prod(event))
             for piece in own:
                 for k, axis in enumerate(piece.axes):
                     if axis.group == name and axis.signed:

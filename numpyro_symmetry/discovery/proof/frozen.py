@@ -6,6 +6,7 @@ Knows models and programs; no symmetry.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -102,7 +103,7 @@ class FrozenModel(NamedTuple):
     @property
     def sizes(self) -> dict[str, int]:
         """Latent site -> number of its values."""
-        return {name: int(np.prod(shape)) for name, shape in self.sites.shapes.items()}
+        return {name: math.prod(shape) for name, shape in self.sites.shapes.items()}
 
     def at(self, values: Values) -> Point:
         """A point, with the scaled log probability of each site there."""
@@ -204,7 +205,7 @@ def compile_model(joint: Joint, way: Way, precision: FloatPrecision, kept: str) 
     """Trace and compile what is evaluated of a model, in one way and precision."""
     sites, own = joint.sites, joint.data(way, precision)
     real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
-    noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in sites.shapes.items()}
+    noise = {name: jax.ShapeDtypeStruct((math.prod(s),), real) for name, s in sites.shapes.items()}
     place, values = joint.compiled_place(noise, own, precision)
     log_probs = traced(joint.log_probs, values, own, precision=precision)
     size = sum(x.size for x in jax.tree.leaves((values, log_probs.outputs)))
