@@ -254,6 +254,12 @@ def test_outputs_that_are_nan_or_infinite_at_the_parameters_themselves_are_told_
         )
 
 
+def test_parameters_beyond_the_root_of_the_largest_number_are_told_without_an_overflow():
+    with jax.enable_x64(True), pytest.warns(SymmetryWarning, match="function's outputs are not finite"):
+        found = find_symmetry(lambda v: jnp.tanh(v / jnp.abs(v).max()).sum(), (1e160 * np.arange(-1.0, 3.0),), argnum=0)
+    assert not found.groups
+
+
 def test_a_function_whose_value_is_out_of_reach_is_told_so_though_labels_claim_nothing():
     # only its sign could be free, and that was never tried
     with pytest.warns(SymmetryWarning, match="No symmetry could be verified"):

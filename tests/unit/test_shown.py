@@ -220,6 +220,11 @@ SLOTS_EXPLAIN = "slots explain 90% of the variance (50% for shuffled draws relab
     ("result", "said"),
     [
         (BARRIER, "LossBarrier(0.50 ± 0.12 nats a datum at t=0.25; loss 1 and 3 at the ends)"),
+        # two digits of the error, but no decimals of one beyond ten
+        (
+            BARRIER._replace(barrier=512.3, error=31.4),
+            "LossBarrier(512 ± 31 nats a datum at t=0.25; loss 1 and 3 at the ends)",
+        ),
         # draws are at worst so many
         (
             BARRIER._replace(excess_error=np.zeros(3), effective_draws=np.array([3.0, 2.25, 4.0])),
