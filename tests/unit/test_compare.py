@@ -183,6 +183,21 @@ def slow_energy(between, first):
     return 2.0 * mean(a, b) - mean(a, a) - mean(b, b)
 
 
+@pytest.mark.parametrize(("persistence", "low", "high"), [(0.9, 12.0, 30.0), (0.0, 1.0, 1.6), (-0.9, 1.0, 1.0)])
+def test_autocorrelation_times_are_those_of_an_autoregression_and_at_least_one(rng, persistence, low, high):
+    noise, chains = rng.normal(size=(1000, 4)), np.zeros((1000, 4))
+    for t in range(1, 1000):
+        chains[t] = persistence * chains[t - 1] + noise[t]
+    # (1 + persistence) / (1 - persistence) is 19, one, and a twentieth
+    values = chains.T.reshape(-1, 1)
+    assert low <= energies.longest_autocorrelation_time(values, [1000] * 4) <= high
+
+
+def test_chains_too_short_or_still_have_the_shortest_and_the_longest_autocorrelation_time():
+    assert energies.longest_autocorrelation_time(np.arange(6.0)[:, None], [3, 3]) == 1.0
+    assert energies.longest_autocorrelation_time(np.ones((20, 1)), [10, 10]) == 10.0
+
+
 def test_energies_are_those_of_pairs(rng):
     x, starts = rng.standard_normal((23, 4)), np.array([0, 3, 4, 9, 11, 15, 20])
     cuts = np.split(x, starts[1:])
