@@ -93,6 +93,10 @@ class AutoConditional(AutoGuide):
         At set-up: no observations, a subsampled plate without ``inducing``, a site that is not affine or not Normal,
         two sets of sites to choose from, a discrete site, inducing inputs of another shape. The message names the sites
         and the remedy.
+    UnsupportedGuideError
+        If the base guide is symmetrized or set up already, or cannot be restricted to the sites that are left.
+    TypeError, ValueError
+        If an option is unknown, or of another kind.
 
     Notes
     -----

@@ -141,8 +141,16 @@ def run_blackjax(
         lies outside a support, or the devices of ``sharding`` do not divide the chains.
     TypeError
         If an argument is of another type: a key that is none, a number that is no whole number.
+    SymmetryError
+        If data have no rows, or the values of ``init_strategy`` are no numbers or of another shape.
     Interrupted
         On Ctrl-C while it samples: a `KeyboardInterrupt` that keeps the draws so far, ``error.draws()``.
+
+    References
+    ----------
+    Cabezas, Corenflos, Lao, Louf et al. (2024), *BlackJAX: Composable Bayesian inference in JAX*, arXiv:2402.10797;
+    Hoffman and Gelman (2014), *The No-U-Turn Sampler*; Robnik and Seljak (2023), *Microcanonical Langevin Monte Carlo*,
+    arXiv:2303.18221.
 
     Examples
     --------
