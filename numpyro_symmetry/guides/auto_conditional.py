@@ -277,7 +277,13 @@ class AutoConditional(AutoGuide):
         )
 
     def explain(self) -> str:
-        """Which sites follow, how, and why the others do not, in a few lines."""
+        """Which sites follow, how, and why the others do not.
+
+        Returns
+        -------
+        str
+            A line for each set of sites.
+        """
         if self.source is None:
             return "Not set up yet: call guide.given(*model_args), or SVI.init, once."
         inner = self.base.explain().splitlines() if isinstance(self.base, AutoConditional) else []

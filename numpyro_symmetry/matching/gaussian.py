@@ -244,6 +244,13 @@ class DiagonalGaussian:
             If a site is missing, masked or of another shape, or a standard deviation is zero: a point has no density.
         TypeError
             If ``values`` does not map sites to arrays.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> q = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.ones(2)})
+        >>> q.log_density({"w": np.array([[0.0, 0.0], [1.0, 1.0]])}).round(2).tolist()
+        [-1.84, -2.84]
         """
         if not isinstance(values, Mapping):
             raise TypeError(f"log_density takes values by site, {{'w': (..., n)}}; got {type(values).__name__}.")
@@ -322,6 +329,13 @@ class DiagonalGaussian:
             As for `Symmetry.apply`.
         TypeError
             If ``symmetry`` is no `Symmetry`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> q = DiagonalGaussian({"w": np.array([1.0, 2.0])}, {"w": np.array([0.1, 0.2])})
+        >>> q.apply(Symmetry({"w": ("unit",)}), {"unit": np.array([1, 0])}).scale["w"].tolist()
+        [0.2, 0.1]
         """
         refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)

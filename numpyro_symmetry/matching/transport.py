@@ -72,6 +72,14 @@ def geodesic(self: DiagonalGaussian, other: DiagonalGaussian, t: ArrayLike) -> D
         If the two have different sites or shapes.
     TypeError
         If ``t`` is no number, or the other no `DiagonalGaussian`.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import DiagonalGaussian
+    >>> q = DiagonalGaussian({"w": np.array(0.0)}, {"w": np.array(1.0)})
+    >>> half = q.geodesic(DiagonalGaussian({"w": np.array(4.0)}, {"w": np.array(3.0)}), 0.5)
+    >>> float(half.loc["w"]), float(half.scale["w"])
+    (2.0, 2.0)
     """
     refuse_other_sites(self, other)
     share = as_real_array(t, "t", TypeError)
@@ -104,6 +112,13 @@ def barycenter(gaussians: Sequence[DiagonalGaussian], weights: Sequence[float] |
         If sites or shapes differ, or weights hold no real numbers.
     TypeError
         If ``gaussians`` is no list of `DiagonalGaussian`.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import DiagonalGaussian
+    >>> members = [DiagonalGaussian({"w": np.array(loc)}, {"w": np.array(0.5)}) for loc in (0.0, 1.0, 5.0)]
+    >>> round(float(DiagonalGaussian.barycenter(members).loc["w"]), 6)
+    2.0
     """
     if not isinstance(gaussians, Iterable):
         raise TypeError(f"gaussians must be a list of DiagonalGaussian; got one {type(gaussians).__name__}.")

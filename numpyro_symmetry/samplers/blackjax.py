@@ -51,10 +51,12 @@ class _Sampler(NamedTuple):
 class Interrupted(KeyboardInterrupt):
     """Sampling that was interrupted, and keeps what it has.
 
-    Attributes
+    Parameters
     ----------
     draws
-        Makes the container of the draws so far, equally many of every chain.
+        Makes the container of the draws so far, equally many of every chain; an attribute of the exception.
+    num_kept, num_samples
+        How many draws of every chain there are, and how many were asked for.
 
     Examples
     --------

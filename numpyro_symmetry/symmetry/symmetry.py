@@ -60,6 +60,8 @@ class Symmetry:
         Group name -> size. Usually left out and filled by `bind`, which every entry point calls.
     orbits
         Group name -> a label for each index, where only indices of one label may be exchanged.
+    findings, out_of_reach, nouns
+        What `find_symmetry` saw, for `explain`; nobody has to write them.
 
     Raises
     ------

@@ -121,6 +121,14 @@ class Rebased(NamedTuple):
             If the leading dimensions differ from the draws', or labels point outside their group.
         TypeError
             If ``axes`` or ``labels`` is no mapping.
+
+        Examples
+        --------
+        >>> from numpyro_symmetry import rebase
+        >>> loc = np.array([[-3.0, 3.0], [3.1, -3.1], [-2.9, 2.9]])
+        >>> out = rebase({"loc": loc}, Symmetry.mixture("loc"), order_by="loc", null=False)
+        >>> out.apply({"z": np.array([0, 1, 0])}, labels={"z": "component"})["z"].tolist()
+        [0, 0, 0]
         """
         return Move(self, axes, labels, undone=False).of(values)
 
