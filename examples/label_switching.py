@@ -73,7 +73,8 @@ def main() -> None:
         axes[1].get_legend().remove()
         for ax in axes[:2]:
             ax.set(xlim=(0, 40), ylim=(0, 6))
-        plot_transpositions(out, ax=axes[2]).get_legend().remove()
+        switches = plot_transpositions(out, ax=axes[2])
+        switches.legend(handles=switches.lines[-1:], frameon=False)  # a colour a chain needs no key
         plot_null(out, ax=axes[3])
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")

@@ -155,8 +155,8 @@ def draw(fits: dict[int, Fit], output: Path) -> None:
         ticks = sorted({int(n) for guide in COLOURS for n in curves[guide]} | set(fits))
         axis.set(xlabel="hidden units", xscale="log", xticks=ticks, xticklabels=ticks)
         axis.set_xticks([], minor=True)
-    axes[0].set_title("Evidence of the data, lower bound (nats)", fontsize=11)
-    axes[1].set_title("Error on held-out yachts (RMSE)", fontsize=11)
+    axes[0].set_title("Evidence, lower bound (nats); dots: splits", fontsize=11)
+    axes[1].set_title("Error on held-out yachts (RMSE); dots: splits", fontsize=11)
     axes[1].set_ylim(bottom=0)
 
     (_, (_, y_test), _), widest = yacht(), max(fits)
@@ -165,7 +165,7 @@ def draw(fits: dict[int, Fit], output: Path) -> None:
     axes[2].errorbar(
         y_test, middle, [middle - low, high - middle], fmt="o", color=COLOURS["symmetrized conditional"], ms=3
     )
-    axes[2].set(xlabel="measured resistance", ylabel="predicted, 90 % intervals")
+    axes[2].set(xlabel="measured resistance (per unit weight)", ylabel="predicted, 90 % intervals")
     axes[2].set_title(f"Held-out yachts, {widest} units, this run", fontsize=11)
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)

@@ -117,7 +117,8 @@ def main() -> None:
     axes[0, 0].set(ylabel="f(x), 90 % of draws")
     axes[0, 0].legend(frameon=False, fontsize=8)
     plot_null(rebased, ax=axes[1, 0])
-    plot_transpositions(rebased, ax=axes[1, 1]).get_legend().remove()
+    switches = plot_transpositions(rebased, ax=axes[1, 1])
+    switches.legend(handles=switches.lines[-1:], frameon=False)  # a colour a chain needs no key
     unit = np.argsort(-rebased.null.separation["hidden"])[:2]
     for name, out in relabelled.items():
         every = stacked(out.data)

@@ -41,6 +41,14 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
     SymmetryError
         If the container is of no known type, is empty, its sites disagree on their leading dimensions, or a site of
         the symmetry is there in columns of its entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry
+    >>> from numpyro_symmetry.containers import read
+    >>> read({"loc": np.zeros((4, 100, 3))}, Symmetry({"loc": ("component",)})).leading
+    (4, 100)
     """
     if num_leading_dims is not None:
         num_leading_dims = as_count(
@@ -54,7 +62,17 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
 
 
 def model_of(data: Any) -> Model | None:
-    """The model that draws are of, and its arguments; ``None`` if their container does not know it.
+    """The model that draws are of, and its arguments.
+
+    Parameters
+    ----------
+    data
+        The container.
+
+    Returns
+    -------
+    Model or None
+        ``None`` if the container does not know the model.
 
     Raises
     ------

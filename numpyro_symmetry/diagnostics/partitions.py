@@ -103,6 +103,8 @@ def coclustering(labels: Any, *, progress_bar: bool = True) -> np.ndarray:
     ------
     SymmetryError
         If there are no draws or data, or a label is negative or no whole number.
+    TypeError
+        If ``progress_bar`` is no flag, or under `jit`.
 
     Examples
     --------
@@ -150,6 +152,8 @@ def point_partition(
         If there are no draws or data, or a label is negative or no whole number.
     ValueError
         If there is no such distance.
+    TypeError
+        If ``progress_bar`` is no flag, or under `jit`.
 
     References
     ----------

@@ -195,6 +195,8 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     ------
     SymmetryError
         If the group is unknown, or left out where there are several.
+    TypeError
+        If ``out`` is not what `rebase` returned, or ``ax`` no matplotlib axes.
 
     References
     ----------
@@ -248,6 +250,8 @@ def plot_null(out: Rebased, *, ax: Axes | None = None) -> Axes:
     ------
     SymmetryError
         If there is no null.
+    TypeError
+        If ``out`` is not what `rebase` returned, or ``ax`` no matplotlib axes.
 
     Examples
     --------

@@ -78,6 +78,8 @@ def find_activations(
     SymmetryError
         If no value can be seen that a group moves, such as inside a loop; the symmetry does not fit the function; or
         the function has an argument that `find_symmetry` refuses.
+    TypeError, ValueError
+        If an argument is of another kind or ``argnum`` negative, or under `jit`.
 
     See Also
     --------

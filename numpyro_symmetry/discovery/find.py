@@ -44,10 +44,11 @@ from numpyro_symmetry.models.sites import is_ordered
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_flag
-from numpyro_symmetry.symmetry.axes import is_cut, names_in
+from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.findings import POSITIVE
+from numpyro_symmetry.symmetry.pieces import is_cut
 from numpyro_symmetry.symmetry.pytrees import ties_of
 
 

@@ -92,6 +92,8 @@ class Scaling:
         SymmetryError
             If shapes are not those of one network: scaling is no symmetry of a posterior, whose prior it changes, and
             draws, which are of one, have none to be brought to.
+        TypeError
+            If ``params`` is a Gaussian, or under `jit`.
         """
         if not isinstance(params, Mapping) and hasattr(params, "loc"):
             raise TypeError(
@@ -174,6 +176,8 @@ def find_scaling(
     ------
     SymmetryError
         If the symmetry does not fit the function, or `find_symmetry` refuses the function.
+    TypeError, ValueError
+        If an argument is of another kind or ``argnum`` negative, or under `jit`.
 
     References
     ----------

@@ -93,6 +93,10 @@ class AutoConditional(AutoGuide):
         At set-up: no observations, a subsampled plate without ``inducing``, a site that is not affine or not Normal,
         two sets of sites to choose from, a discrete site, inducing inputs of another shape. The message names the sites
         and the remedy.
+    UnsupportedGuideError
+        If the base guide is symmetrized or set up already, or cannot be restricted to the sites that are left.
+    TypeError, ValueError
+        If an option is unknown, or of another kind.
 
     Notes
     -----
@@ -273,7 +277,13 @@ class AutoConditional(AutoGuide):
         )
 
     def explain(self) -> str:
-        """Which sites follow, how, and why the others do not, in a few lines."""
+        """Which sites follow, how, and why the others do not.
+
+        Returns
+        -------
+        str
+            A line for each set of sites.
+        """
         if self.source is None:
             return "Not set up yet: call guide.given(*model_args), or SVI.init, once."
         inner = self.base.explain().splitlines() if isinstance(self.base, AutoConditional) else []

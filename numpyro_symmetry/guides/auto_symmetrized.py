@@ -13,14 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
 from jax import Array
-from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named
-from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, requirements
+from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, of_base, requirements
 from numpyro_symmetry.guides.bounds import ElboBounds
 from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.elbo import OwnWeights, least_weight
@@ -36,8 +34,8 @@ from numpyro_symmetry.models.arguments import model_of, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
-from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
-from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_levels, as_shape
+from numpyro_symmetry.symmetry import Symmetry, as_symmetry
+from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_shape
 
 
 class AutoSymmetrized(AutoGuide):
@@ -243,6 +241,8 @@ class AutoSymmetrized(AutoGuide):
         ------
         SymmetryError, UnsupportedGuideError
             As for the class.
+        TypeError
+            If ``rng_key`` is no key, or the model does not run with these arguments.
         """
         with setting_up(self._progress_bar):
             set_up_to_weigh(self, as_key(rng_key), args, kwargs)
@@ -327,26 +327,8 @@ class AutoSymmetrized(AutoGuide):
             self.base.given(*args, **kwargs)
         return Given.of(self, args, kwargs)
 
-    def median(self, params: dict[str, Any]) -> dict[str, Array]:
-        """Medians of the base guide: of one labelled component, because those of :math:`q^G` are blind to labels."""
-        return self._of_base("median", params)
-
-    def quantiles(self, params: dict[str, Any], quantiles: ArrayLike) -> dict[str, Array]:
-        """Quantiles of the base guide: of one labelled component.
-
-        Raises
-        ------
-        ValueError
-            If a quantile is not from 0 to 1.
-        UnsupportedGuideError
-            If the base guide has none in closed form, and no median, as a flow and a conditional have none.
-        """
-        as_levels(quantiles)
-        return self._of_base("quantiles", params, quantiles)
-
-    def get_posterior(self, params: dict[str, Any]) -> dist.Distribution:
-        """Posterior of the base guide in its unconstrained space: one labelled component of :math:`q^G`."""
-        return self._of_base("get_posterior", params)
+    # of one labelled component, for those of the average are blind to labels
+    median, quantiles, get_posterior = of_base.median, of_base.quantiles, of_base.get_posterior
 
     elbo_bounds = evaluated.elbo_bounds
 
@@ -376,18 +358,6 @@ class AutoSymmetrized(AutoGuide):
         else:
             of_guide, of_model = parameter_sites(self._trace_of_base(jax.random.key(0), args, kwargs or {})), None
         refuse_wrong_parameters(of_guide, of_model, params, model_too=model_too)
-
-    def _of_base(self, what: str, params: Any, *args: Any) -> Any:
-        absent = UnsupportedGuideError(
-            f"The base guide {type(self.base).__name__} has no {what}(); compute it from sample_posterior()."
-        )
-        if not hasattr(self.base, what):
-            raise absent
-        self._refuse_wrong_parameters(params)
-        try:
-            return getattr(self.base, what)(params, *args)
-        except NotImplementedError as error:
-            raise absent from error
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": None, "_proved": known.portable(self._proved)}

@@ -102,6 +102,8 @@ class AutoUnitNormal(AutoGuide):
     SymmetryError
         At set-up: the model has no symmetry, none of its sites can be part of a unit, or there is a symmetry to be
         found under `jit`.
+    TypeError, ValueError
+        If an option is unknown, or of another kind.
 
     Notes
     -----

@@ -89,6 +89,20 @@ def elbo_bounds(
     TypeError, ValueError
         If a number is not whole or less than one, the key is none, an option is unknown, or the devices of
         ``sharding`` do not divide ``num_particles``.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry import AutoSymmetrized, Symmetry
+    >>> def model(y):
+    ...     z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    ...     numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+    >>> guide = AutoSymmetrized(AutoNormal(model), Symmetry({"z": ("unit",)}))
+    >>> params = {"z_auto_loc": jnp.array([-0.5, 0.1, 0.9]), "z_auto_scale": jnp.full(3, 0.6)}
+    >>> bounds = guide.elbo_bounds(jax.random.key(0), params, jnp.array(0.5), progress_bar=False)
+    >>> bool(bounds.lower < dist.Normal(0.0, 2.0).log_prob(0.5)), bool(bounds.lower > bounds.base_elbo)
+    (True, True)
     """
     rng_key = as_key(rng_key)
     num_particles = as_count(num_particles, "num_particles", meaning="draws of the guide")

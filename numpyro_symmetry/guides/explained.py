@@ -6,7 +6,13 @@ from typing import Any
 
 
 def explain(guide: Any) -> str:
-    """What is symmetrized, which sites tell units apart, and which merely follow, in a few lines."""
+    """What is symmetrized, which sites tell units apart, and which merely follow, in a few lines.
+
+    Returns
+    -------
+    str
+        What is said of the base guide too, if it explains itself.
+    """
     if guide.layout is None:
         return "Not set up yet: call guide.setup(rng_key, *model_args), or SVI.init, once."
     if not guide.layout.symmetry.groups:

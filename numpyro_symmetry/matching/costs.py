@@ -142,6 +142,15 @@ class ActivationCost:
     -----
     Dead units have equal (zero) activations; ties keep their labels.
 
+    Raises
+    ------
+    TypeError
+        If ``activations`` is no function.
+
+    References
+    ----------
+    Ainsworth, Hayase and Srinivasa (2023), *Git Re-Basin*, section 3.1.
+
     Examples
     --------
     >>> import jax.numpy as jnp

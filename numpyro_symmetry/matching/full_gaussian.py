@@ -48,6 +48,17 @@ class FullGaussian:
     SymmetryError
         If the covariance is of another shape, not finite, not symmetric or has a negative eigenvalue, all but for
         rounding, or a mean is masked or not finite. Traced values are not looked at.
+    TypeError
+        If ``loc`` is no mapping.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import FullGaussian
+    >>> q = FullGaussian({"w": np.zeros(2)}, np.diag([1.0, 16.0]))
+    >>> p = FullGaussian({"w": np.zeros(2)}, np.diag([16.0, 1.0]))
+    >>> round(q.wasserstein(p) ** 2, 2)
+    18.0
     """
 
     loc: dict[str, Any]
@@ -90,7 +101,25 @@ class FullGaussian:
     def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
         """Read `AutoMultivariateNormal`, `AutoLowRankMultivariateNormal` or `AutoLaplaceApproximation`.
 
-        In unconstrained coordinates. Laplace's approximation is read at its mode, with its covariance there.
+        Parameters
+        ----------
+        guide
+            The guide, set up.
+        params
+            Its parameters, as from ``SVI.get_params``.
+
+        Returns
+        -------
+        FullGaussian
+            In unconstrained coordinates. Laplace's approximation is read at its mode, with its covariance there.
+
+        Raises
+        ------
+        UnsupportedGuideError
+            If the guide is another one, a parameter is missing or misshapen, or a site's support couples its entries
+            (simplex, Cholesky factor).
+        SymmetryError
+            If a parameter holds no real numbers, or none that make a Gaussian.
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -107,6 +136,23 @@ class FullGaussian:
 
         .. math:: W_2^2 = \lVert\mu-\mu'\rVert^2 + \operatorname{tr}\big(\Sigma + \Sigma' - 2(\Sigma^{1/2}\Sigma'
                   \Sigma^{1/2})^{1/2}\big)
+
+        Parameters
+        ----------
+        other
+            A Gaussian of the same sites and shapes.
+
+        Returns
+        -------
+        float
+            The distance, not its square, in the units of the sites.
+
+        Raises
+        ------
+        SymmetryError
+            If the two have different sites or shapes.
+        TypeError
+            If the other is no `FullGaussian`, or under `jit`.
         """
         refuse_other_sites(self, other)
         refuse_tracers("FullGaussian.wasserstein", self, other)
@@ -117,7 +163,27 @@ class FullGaussian:
         return float(np.sqrt(max(means + np.trace(a) + np.trace(b) - 2.0 * cross, 0.0)))
 
     def apply(self, symmetry: Symmetry, element: Element) -> FullGaussian:
-        """Law of ``g·θ``: rows and columns of the covariance move together."""
+        """Law of ``g·θ``: rows and columns of the covariance move together.
+
+        Parameters
+        ----------
+        symmetry
+            What may be permuted.
+        element
+            Element ``g``, one and no batch.
+
+        Returns
+        -------
+        FullGaussian
+            Of the same sites and shapes.
+
+        Raises
+        ------
+        SymmetryError
+            If ``element`` is a batch of elements, and as for `Symmetry.apply`.
+        TypeError
+            If ``symmetry`` is no `Symmetry`, or under `jit`.
+        """
         refuse_no_symmetry(symmetry)
         refuse_tracers("FullGaussian.apply", element, self)
         order, sign = order_of(symmetry, element, dict(self.loc))

@@ -7,7 +7,7 @@ one; what JAX makes of one as a pytree, such as its gradient, need not be a Gaus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,11 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.matching import transport
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
     refuse_no_symmetry,
     refuse_other_shapes,
-    refuse_other_sites,
     refuse_what_is_not_finite,
     unchecked,
 )
@@ -141,6 +141,14 @@ class DiagonalGaussian:
         ------
         SymmetryError
             If there are fewer than two draws, sites have different numbers of them, or one is masked or not finite.
+        TypeError, ValueError
+            If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number or below one.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> DiagonalGaussian.fit({"w": np.array([[1.0, 5.0], [3.0, 5.0]])}).loc["w"].tolist()
+        [2.0, 5.0]
         """
         if not isinstance(values, Mapping):
             raise TypeError(f"fit expects draws by site, {{'w': (draw, ...)}}; got {type(values).__name__}.")
@@ -186,6 +194,8 @@ class DiagonalGaussian:
         UnsupportedGuideError
             If the guide is not mean-field, a parameter is missing or misshapen, or a site's support couples its entries
             (simplex, Cholesky factor).
+        SymmetryError
+            If a parameter holds no real numbers, or none that make a Gaussian.
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -216,12 +226,31 @@ class DiagonalGaussian:
     # ---- what they are -------------------------------------------------------------------------------------------
 
     def log_density(self, values: Mapping[str, ArrayLike]) -> Array:
-        """Log density of values with any leading dimensions, nats.
+        """Log density of values with any leading dimensions.
+
+        Parameters
+        ----------
+        values
+            Site -> ``(*leading, *event)``; further sites are ignored.
+
+        Returns
+        -------
+        Array
+            ``(*leading)``, nats; NumPy's if all arrays are, else JAX's.
 
         Raises
         ------
         SymmetryError
             If a site is missing, masked or of another shape, or a standard deviation is zero: a point has no density.
+        TypeError
+            If ``values`` does not map sites to arrays.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> q = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.ones(2)})
+        >>> q.log_density({"w": np.array([[0.0, 0.0], [1.0, 1.0]])}).round(2).tolist()
+        [-1.84, -2.84]
         """
         if not isinstance(values, Mapping):
             raise TypeError(f"log_density takes values by site, {{'w': (..., n)}}; got {type(values).__name__}.")
@@ -241,7 +270,25 @@ class DiagonalGaussian:
         return total
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> dict[str, Array]:
-        """Draws, site -> ``(*shape, *event)``."""
+        """Draw independently.
+
+        Parameters
+        ----------
+        rng_key
+            JAX random key.
+        shape
+            Leading shape of the draws.
+
+        Returns
+        -------
+        dict
+            Site -> ``(*shape, *event)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``rng_key`` is no key, or ``shape`` no tuple of whole numbers, none of them negative.
+        """
         shape = as_shape(shape)
         keys = dict(zip(self.loc, jax.random.split(as_key(rng_key), len(self.loc)), strict=True))
 
@@ -254,65 +301,42 @@ class DiagonalGaussian:
 
         return {site: draws_of(site) for site in self.loc}
 
-    def wasserstein(self, other: DiagonalGaussian) -> Array:
-        r"""2-Wasserstein distance, :math:`W_2^2 = \lVert\mu-\mu'\rVert^2 + \lVert\sigma-\sigma'\rVert^2`."""
-        refuse_other_sites(self, other)
-        xp = module_of((self, other))
-        pairs = [(a[site], b[site]) for a, b in ((self.loc, other.loc), (self.scale, other.scale)) for site in self.loc]
-        return xp.sqrt(sum((((xp.asarray(x) - xp.asarray(y)) ** 2).sum() for x, y in pairs), xp.zeros(())))
-
-    def geodesic(self, other: DiagonalGaussian, t: ArrayLike) -> DiagonalGaussian:
-        """The Gaussian a share ``t`` of the way along the Wasserstein geodesic: means *and* stds are linear in it.
-
-        Raises
-        ------
-        ValueError
-            If ``t`` is not from 0 to 1: beyond its ends there is no geodesic, and standard deviations turn negative.
-        """
-        refuse_other_sites(self, other)
-        share = as_real_array(t, "t", TypeError)
-        if share.ndim or not (isinstance(t, Tracer) or 0.0 <= float(share) <= 1.0):
-            raise ValueError(f"t must be one number from 0 to 1, the share of the way; got {t!r}.")
-        xp = module_of((self, other, t))
-        return jax.tree.map(lambda a, b: (1 - t) * xp.asarray(a) + t * xp.asarray(b), self, other)
-
-    @staticmethod
-    def barycenter(gaussians: Sequence[DiagonalGaussian], weights: Sequence[float] | None = None) -> DiagonalGaussian:
-        """Wasserstein barycentre: the (weighted) averages of means and of standard deviations.
-
-        Parameters
-        ----------
-        gaussians
-            One or several, of the same sites and shapes.
-        weights
-            One for each, not negative; their sum is divided out. All alike by default.
-
-        Raises
-        ------
-        ValueError
-            If there are no Gaussians, or weights are negative, not finite, all zero, or not one for each.
-        """
-        if not isinstance(gaussians, Iterable):
-            raise TypeError(f"gaussians must be a list of DiagonalGaussian; got one {type(gaussians).__name__}.")
-        gaussians = list(gaussians)
-        if not gaussians:
-            raise ValueError("barycenter needs at least one Gaussian; got none.")
-        for gaussian in gaussians:
-            refuse_other_sites(gaussians[0], gaussian)
-        share = np.ones(len(gaussians)) if weights is None else np.asarray(as_real_array(weights, "weights")) * 1.0
-        if share.shape != (len(gaussians),):
-            raise ValueError(f"weights must hold one number for each of {len(gaussians)} Gaussians; got {weights!r}.")
-        if not (np.isfinite(share).all() and (share >= 0).all() and share.sum() > 0):
-            raise ValueError(f"weights must be finite, none negative and not all zero; got {weights!r}.")
-        share, xp = share / share.sum(), module_of(list(gaussians))
-        return jax.tree.map(lambda *xs: sum(w * xp.asarray(x) for w, x in zip(share, xs, strict=True)), *gaussians)
+    wasserstein, geodesic = transport.wasserstein, transport.geodesic
+    barycenter = staticmethod(transport.barycenter)
 
     def in_order_of(self, other: DiagonalGaussian) -> DiagonalGaussian:
         """The same distribution with its sites in the order of another's."""
         return DiagonalGaussian(*({site: by_site[site] for site in other.loc} for by_site in (self.loc, self.scale)))
 
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
-        """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
+        """Law of ``g·θ``: means move as values do, standard deviations without the signs.
+
+        Parameters
+        ----------
+        symmetry
+            What may be permuted.
+        element
+            Element ``g``.
+
+        Returns
+        -------
+        DiagonalGaussian
+            Of the same sites and shapes.
+
+        Raises
+        ------
+        SymmetryError
+            As for `Symmetry.apply`.
+        TypeError
+            If ``symmetry`` is no `Symmetry`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> q = DiagonalGaussian({"w": np.array([1.0, 2.0])}, {"w": np.array([0.1, 0.2])})
+        >>> q.apply(Symmetry({"w": ("unit",)}), {"unit": np.array([1, 0])}).scale["w"].tolist()
+        [0.2, 0.1]
+        """
         refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)
         return DiagonalGaussian(loc, symmetry.without_signs().apply(permutations(element), self.scale))

@@ -104,7 +104,9 @@ class Barycenter:
 
 @dataclass(frozen=True)
 class Product:
-    """The product of Gaussian posteriors, each of other data: consensus Monte Carlo, up to labels.
+    r"""The product of Gaussian posteriors, each of other data: consensus Monte Carlo, up to labels.
+
+    .. math:: q(\theta) \propto \prod_k q_k(g_k^{-1}\theta) \,\big/\, p(\theta)^{K-1}
 
     Parameters
     ----------
@@ -115,6 +117,15 @@ class Product:
     References
     ----------
     Scott et al. (2016), *Bayes and Big Data: The Consensus Monte Carlo Algorithm*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import DiagonalGaussian, Symmetry, merge
+    >>> shards = [DiagonalGaussian({"w": np.array(loc)}, {"w": np.ones(2)}) for loc in ([1.0, 5.0], [5.2, 0.8])]
+    >>> product = merge(shards, Symmetry({"w": ("unit",)}), how="product").merged
+    >>> product.loc["w"].round(2).tolist(), product.scale["w"].round(2).tolist()
+    ([0.9, 5.1], [0.71, 0.71])
     """
 
     prior: Gaussian | None = None

@@ -182,6 +182,8 @@ def merge(
     SymmetryError
         If there are no solutions, their structures differ (the first differing path is named), values are not finite,
         they are draws of a posterior, or not what ``how`` merges.
+    UnsupportedGuideError
+        If a guide is not Gaussian, or a parameter of one is missing or misshapen.
     ValueError
         If ``how``, ``cost`` or ``method`` is unknown.
     TypeError

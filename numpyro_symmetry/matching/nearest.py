@@ -83,8 +83,12 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
 
     Notes
     -----
-    The bound holds where a group stands once in each site. Gelberg et al. (2024), Theorem 3.1, has a bound that grows
-    with the number of inputs, and exceeds the trivial :math:`2\lVert\omega\rVert` for all but very wide layers.
+    The bound holds where a group stands once in each site. Theorem 3.1 of the paper has a bound that grows with the
+    number of inputs, and exceeds the trivial :math:`2\lVert\omega\rVert` for all but very wide layers.
+
+    References
+    ----------
+    Gelberg, van der Ouderaa, van der Wilk and Gal (2024), arXiv:2408.05496, Theorem 3.1.
 
     Examples
     --------

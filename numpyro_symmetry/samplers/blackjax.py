@@ -51,10 +51,12 @@ class _Sampler(NamedTuple):
 class Interrupted(KeyboardInterrupt):
     """Sampling that was interrupted, and keeps what it has.
 
-    Attributes
+    Parameters
     ----------
     draws
-        Makes the container of the draws so far, equally many of every chain.
+        Makes the container of the draws so far, equally many of every chain; an attribute of the exception.
+    num_kept, num_samples
+        How many draws of every chain there are, and how many were asked for.
 
     Examples
     --------
@@ -141,8 +143,16 @@ def run_blackjax(
         lies outside a support, or the devices of ``sharding`` do not divide the chains.
     TypeError
         If an argument is of another type: a key that is none, a number that is no whole number.
+    SymmetryError
+        If data have no rows, or the values of ``init_strategy`` are no numbers or of another shape.
     Interrupted
         On Ctrl-C while it samples: a `KeyboardInterrupt` that keeps the draws so far, ``error.draws()``.
+
+    References
+    ----------
+    Cabezas, Corenflos, Lao, Louf et al. (2024), *BlackJAX: Composable Bayesian inference in JAX*, arXiv:2402.10797;
+    Hoffman and Gelman (2014), *The No-U-Turn Sampler*; Robnik and Seljak (2023), *Microcanonical Langevin Monte Carlo*,
+    arXiv:2303.18221.
 
     Examples
     --------

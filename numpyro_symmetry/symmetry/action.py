@@ -9,10 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, labels, num_axes, open_shape
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Split, Whole, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, over
-from numpyro_symmetry.symmetry.pieces import joined, pieces_of
+from numpyro_symmetry.symmetry.pieces import is_cut, joined, pieces_of
 
 # numbers of a value above which one gather after the other is faster than a single one of the whole batch
 _FEW = 64
@@ -29,6 +29,19 @@ def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> A
     flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
     moved = [_act(g, piece.axes, piece.with_rest(flat[..., piece.indices])) for piece in pieces]
     return joined(pieces, moved, event)
+
+
+def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int, ...]:
+    """Shape of a site after every `Split` is opened; leading dimensions come first, unchanged."""
+    lead = len(shape) - num_axes(entries)
+    opened, rest = list(shape[:lead]), iter(shape[lead:])
+    for entry in entries:
+        if isinstance(entry, Whole):
+            opened.append(1)
+        else:
+            n = next(rest)
+            opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
+    return tuple(opened)
 
 
 def _act(g: Mapping[str, Part], axes: Sequence[Axis], value: Any) -> Any:

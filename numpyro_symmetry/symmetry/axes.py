@@ -30,6 +30,11 @@ class Unsigned:
     group
         Name of a group of kind ``"signed"``.
 
+    Raises
+    ------
+    TypeError, SymmetryError
+        If the group is no name, or an empty one.
+
     Examples
     --------
     >>> from numpyro_symmetry import Symmetry, Unsigned
@@ -54,6 +59,11 @@ class Split:
         Sizes of the axes before flattening; their product is the size of the flattened axis.
     groups
         One entry (``None``, a group name, `Unsigned`, `Split` or `Concat`) for each of ``sizes``.
+
+    Raises
+    ------
+    TypeError, ValueError, SymmetryError
+        If a size is no whole number or below one, a name is empty, or there is not one group for each size.
 
     Examples
     --------
@@ -87,6 +97,11 @@ class Concat:
     groups
         One entry (``None``, a group name, `Unsigned`, `Split` or `Concat`) for each of ``sizes``.
 
+    Raises
+    ------
+    TypeError, ValueError, SymmetryError
+        If a size is no whole number or below one, a name is empty, or there is not one group for each size.
+
     Examples
     --------
     A dense kernel that reads three inputs and, beside them, the eight hidden units (a skip connection).
@@ -118,6 +133,11 @@ class Whole:
     ----------
     group
         Name of a group of size one, of kind ``"signed"``.
+
+    Raises
+    ------
+    TypeError, SymmetryError
+        If the group is no name, or an empty one.
 
     Examples
     --------
@@ -152,6 +172,11 @@ class Complement:
         Name of a group of kind ``"permutation"``, without orbits, that is then of size two.
     total
         What the two parts add up to; ``None`` for what they have in common, such as a standard deviation.
+
+    Raises
+    ------
+    TypeError, SymmetryError
+        If the group is no name, or an empty one, or the total no finite number.
 
     Examples
     --------
@@ -353,27 +378,6 @@ def group_names(axes: Mapping[str, Sequence[AxisEntry]]) -> list[str]:
     """Names of the groups that stand on axes of any site, in the order of the sites."""
     found = (axis.group for entries in axes.values() for axis in labels(entries))
     return list(dict.fromkeys(name for name in found if name is not None))
-
-
-def is_cut(entries: Sequence[AxisEntry]) -> bool:
-    """Whether a site is more than one array of its own entries: where a `Concat` or a `Complement` stands."""
-    return any(
-        isinstance(entry, Concat | Complement) or (isinstance(entry, Split) and is_cut(entry.groups))
-        for entry in entries
-    )
-
-
-def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of a site after every `Split` is opened; leading dimensions come first, unchanged."""
-    lead = len(shape) - num_axes(entries)
-    opened, rest = list(shape[:lead]), iter(shape[lead:])
-    for entry in entries:
-        if isinstance(entry, Whole):
-            opened.append(1)
-        else:
-            n = next(rest)
-            opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
-    return tuple(opened)
 
 
 def describe(entries: Sequence[AxisEntry]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from numpyro_symmetry.symmetry.arguments import as_names, is_option
+from numpyro_symmetry.symmetry.arguments import as_mapping, as_names, in_short, is_option
 from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, names_in
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -31,6 +31,13 @@ def mlp(
     -------
     Symmetry
         Groups ``"hidden"``, or ``"hidden1"``, ``"hidden2"``, … for several hidden layers.
+
+    Raises
+    ------
+    SymmetryError
+        If there are fewer than two layers, one is no pair, a site stands in two, or an option is unknown.
+    TypeError
+        If ``layers`` is no list, or a site no name.
 
     Examples
     --------
@@ -84,6 +91,13 @@ def mixture(cls: type[Symmetry], *sites: str | tuple[str, ...], group: str = "co
     Symmetry
         One permutation group.
 
+    Raises
+    ------
+    SymmetryError
+        If no site is named, or a name is empty.
+    TypeError
+        If a site or the group is no name.
+
     Examples
     --------
     >>> from numpyro_symmetry import Symmetry
@@ -98,7 +112,7 @@ def mixture(cls: type[Symmetry], *sites: str | tuple[str, ...], group: str = "co
         raise TypeError(f"Sites are names, one argument each, such as mixture('weights', 'loc'); got {wrong[0]!r}.")
     if not sites:
         raise SymmetryError("A mixture needs at least one site whose first axis is the component; none was named.")
-    as_names((group,), "group", example="'component'")
+    _refuse_no_names(group=group)
     return _of_kind(cls, {site: (group, ...) for site in sites})
 
 
@@ -123,13 +137,20 @@ def hmm(
     Symmetry
         One permutation group.
 
+    Raises
+    ------
+    SymmetryError
+        If a name is empty.
+    TypeError
+        If a site or the group is no name, or ``emissions`` no tuple of them.
+
     Examples
     --------
     >>> from numpyro_symmetry import Symmetry
     >>> dict(Symmetry.hmm(transition="A", emissions=["loc"]).axes)
     {'A': ('state', 'state'), 'loc': ('state', Ellipsis)}
     """
-    as_names((transition,) if initial is None else (transition, initial), "transition, initial", example="('A', 'pi')")
+    _refuse_no_names(transition=transition, initial="" if initial is None else initial, group=group)
     axes: dict[str, tuple[AxisEntry, ...]] = {} if initial is None else {initial: (group,)}
     axes[transition] = (group, group)
     # none is the transition matrix on its own
@@ -165,23 +186,34 @@ def factor(
     Symmetry
         One group, signed by default. Rotations of factors are not in it: it is discrete.
 
+    Raises
+    ------
+    SymmetryError
+        If ``kind`` is unknown, ``others`` names another group, or its entries cannot be read.
+    TypeError
+        If a site or the group is no name, or ``others`` no mapping.
+
     Examples
     --------
     >>> from numpyro_symmetry import Symmetry
     >>> Symmetry.factor("loadings", "scores").groups["factor"].kind
     'signed'
     """
-    as_names(
-        (loadings, group) if scores is None else (loadings, scores, group), "loadings, scores, group", example="('L',)"
-    )
+    _refuse_no_names(loadings=loadings, scores="" if scores is None else scores, group=group)
     axes: dict[str, tuple[AxisEntry, ...]] = {loadings: (None, group)}
     if scores is not None:
         axes[scores] = (None, group)
-    others = dict(others or {})
+    others = as_mapping(others, "others", example="{'scale': (Unsigned('factor'),)}")
     named = set().union(*(names_in(check_entries(site, entries)) for site, entries in others.items()))
     if unknown := sorted(named - {group}):
         raise SymmetryError(f"others names the groups {unknown}; this symmetry has only {group!r}.")
     return _of_kind(cls, axes | others, kind)
+
+
+def _refuse_no_names(**given: Any) -> None:
+    for argument, name in given.items():
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must be a name, such as 'loc'; got {in_short(name)}.")
 
 
 def _of_kind(cls: type[Symmetry], axes: Mapping[Any, tuple[AxisEntry, ...]], kind: str = "permutation") -> Symmetry:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.arguments import as_count, is_option
-from numpyro_symmetry.symmetry.axes import AxisEntry, Complement, describe, is_cut, labels, num_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, Complement, describe, labels, num_axes
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, member_of
@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
 from numpyro_symmetry.symmetry.nouns import Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
-from numpyro_symmetry.symmetry.pieces import axes_of_pieces
+from numpyro_symmetry.symmetry.pieces import axes_of_pieces, is_cut
 
 _EXAMPLES = {
     "axes": "{'w': ('hidden', None)}",

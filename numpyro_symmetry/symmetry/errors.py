@@ -14,7 +14,7 @@ _BETWEEN = {"numpyro_symmetry", "numpyro", "jax", "contextlib", "functools"}
 
 
 class SymmetryError(ValueError):
-    """A symmetry does not fit the model, the values or the element it was given."""
+    """A symmetry does not fit the model, the values or the element it was given; a `ValueError`."""
 
 
 class OffSupportError(SymmetryError):
@@ -26,11 +26,11 @@ class NotFiniteError(SymmetryError):
 
 
 class UnsupportedGuideError(ValueError):
-    """A base guide has no tractable density at permuted values, so it cannot be symmetrized."""
+    """A base guide has no tractable density at permuted values, so it cannot be symmetrized; a `ValueError`."""
 
 
 class SymmetryWarning(UserWarning):
-    """Something is legal but probably not what was meant."""
+    """Something is legal but probably not what was meant; a `UserWarning`, given at the line of the caller."""
 
 
 def warn(message: str) -> None:

@@ -36,7 +36,17 @@ class Finding(NamedTuple):
 
 
 class OutOfReach(NamedTuple):
-    """A symmetry of a model that no `Symmetry` expresses: its sites, what may be exchanged, what to write instead."""
+    """A symmetry of a model that no `Symmetry` expresses: its sites, what may be exchanged, what to write instead.
+
+    Attributes
+    ----------
+    sites
+        The latent sites that would move.
+    exchange
+        What may be exchanged, in words.
+    remedy
+        What to write instead.
+    """
 
     sites: tuple[str, ...]
     exchange: str

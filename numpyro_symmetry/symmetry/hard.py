@@ -26,6 +26,15 @@ class SignedPermutation(NamedTuple):
         Integer array ``(..., n)``.
     sign
         Array ``(..., n)`` of ±1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry
+    >>> from numpyro_symmetry.symmetry import SignedPermutation
+    >>> swap = SignedPermutation(np.array([1, 0]), np.array([1, -1]))
+    >>> Symmetry({"w": ("unit",)}, {"unit": "signed"}).apply({"unit": swap}, {"w": np.array([3.0, 5.0])})["w"].tolist()
+    [5.0, -3.0]
     """
 
     permutation: ArrayLike

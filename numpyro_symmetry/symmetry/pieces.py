@@ -13,6 +13,14 @@ from numpyro_symmetry.symmetry.axes import VIRTUAL, Axis, AxisEntry, Complement,
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
+def is_cut(entries: Sequence[AxisEntry]) -> bool:
+    """Whether a site is more than one array of its own entries: where a `Concat` or a `Complement` stands."""
+    return any(
+        isinstance(entry, Concat | Complement) or (isinstance(entry, Split) and is_cut(entry.groups))
+        for entry in entries
+    )
+
+
 class Piece(NamedTuple):
     """A part of a site on which every axis has one label.
 

@@ -1,12 +1,92 @@
-"""Axes on which only some of the groups stand. Knows axes; no sizes, no kinds and no elements."""
+"""Some of the groups of a symmetry, and the axes that are then left. Knows no elements and no arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, labels
+from numpyro_symmetry.symmetry.arguments import as_names
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, group_names, labels
+from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.families import check_families
 from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.permutation_kinds import Kind
+
+if TYPE_CHECKING:
+    from numpyro_symmetry.symmetry.symmetry import Symmetry
+
+
+def restrict(
+    symmetry: Symmetry, names: Collection[str] | None = None, *, sites: Collection[str] | None = None
+) -> Symmetry:
+    """The subgroup of some of the groups; an axis that they are fibred over stays as a fixed one.
+
+    Parameters
+    ----------
+    names
+        Groups to keep; by default all.
+    sites
+        Sites on which to keep them, where the others are integrated out (local ones of a minibatch, say): what is
+        left of a posterior has the symmetry still. By default all.
+
+    Returns
+    -------
+    Symmetry
+        A symmetry on fewer axes.
+
+    Raises
+    ------
+    SymmetryError
+        If a group or a site is not the symmetry's, or only some sites of a family are kept.
+    TypeError
+        If ``names`` or ``sites`` is no collection of names.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import Symmetry
+    >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).restrict(["hidden2"]).axes)
+    {'w2': (None, 'hidden2'), 'b2': ('hidden2',), 'w3': ('hidden2', None)}
+    >>> dict(Symmetry.mixture("weights", "loc", "z").restrict(sites=["weights", "loc"]).axes)
+    {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
+    """
+    if sites is not None:
+        sites = as_names(sites, "sites", example=str(tuple(symmetry.axes)[:1] or ("loc",)))
+        return _on(symmetry, sites).restrict(names)
+    if names is None:
+        return symmetry
+    names = as_names(names, "names", example=str(tuple(symmetry.groups)[:1] or ("hidden",)))
+    if unknown := sorted(set(names) - set(symmetry.groups)):
+        raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(symmetry.groups)}.")
+    fixed = {label for name in names for label in over(name)} - set(names)
+    return symmetry.on_axes(axes_of_groups(symmetry.axes, names), dict(symmetry.kinds) | dict.fromkeys(fixed, "fixed"))
+
+
+def on_axes(
+    symmetry: Symmetry,
+    axes: Mapping[str, tuple[AxisEntry, ...]],
+    kinds: Mapping[str, str | Kind] | None = None,
+) -> Symmetry:
+    """The symmetry of the groups that stand on ``axes``, of these kinds; fixed axes have no orbits."""
+    known = group_names(axes)
+    kinds = {name: kind for name, kind in (symmetry.kinds if kinds is None else kinds).items() if name in known}
+    sizes = {name: size for name, size in symmetry.sizes.items() if name in known}
+    orbits = {name: one for name, one in symmetry.orbits.items() if name in known and kinds.get(name) != "fixed"}
+    return replace(symmetry, axes=axes, kinds=kinds, sizes=sizes, orbits=orbits)
+
+
+def _on(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
+    """The same groups on some of the sites."""
+    if unknown := sorted(set(sites) - set(symmetry.axes)):
+        raise SymmetryError(
+            f"restrict names {symmetry.nouns.array}s {unknown}, but the symmetry acts on {sorted(symmetry.axes)}."
+        )
+    axes = {site: entries for site, entries in symmetry.axes.items() if site in sites}
+    check_families(axes)
+    signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
+    odd = {name for name, group in symmetry.groups.items() if group.signed} - signed
+    kept = {name: kind for name, kind in symmetry.kinds.items() if name not in odd}
+    return symmetry.on_axes(axes, kept)
 
 
 def axes_of_groups(

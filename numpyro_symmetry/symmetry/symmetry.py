@@ -6,7 +6,7 @@ Acts on constrained values, as the model sees them. Knows no densities and no Nu
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -16,19 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.symmetry import builders, checks
-from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, is_traced, refuse_masked
-from numpyro_symmetry.symmetry.axes import (
-    Axis,
-    AxisEntry,
-    check_entries,
-    group_names,
-    is_cut,
-    labels,
-    num_axes,
-    open_shape,
-)
+from numpyro_symmetry.symmetry import builders, checks, restriction
+from numpyro_symmetry.symmetry.action import move, open_shape
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_shape, is_traced, refuse_masked
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, check_entries, group_names, labels, num_axes
 from numpyro_symmetry.symmetry.binding import bind_axes, refuse_too_few_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, stacks_of
@@ -37,8 +28,9 @@ from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
+from numpyro_symmetry.symmetry.pieces import is_cut
 from numpyro_symmetry.symmetry.pytrees import as_given, as_sites
-from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
+from numpyro_symmetry.symmetry.restriction import with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
 _MAPPINGS = ("axes", "kinds", "sizes", "orbits")
@@ -68,6 +60,8 @@ class Symmetry:
         Group name -> size. Usually left out and filled by `bind`, which every entry point calls.
     orbits
         Group name -> a label for each index, where only indices of one label may be exchanged.
+    findings, out_of_reach, nouns
+        What `find_symmetry` saw, for `explain`; nobody has to write them.
 
     Raises
     ------
@@ -172,13 +166,29 @@ class Symmetry:
         return not self.orbits and not fibred and plainly and is_full
 
     def log_order(self) -> float:
-        """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
+        """Logarithm of the number of elements, ``log|G|``: of each group ``log n!``, plus ``n log 2`` if signed.
+
+        Returns
+        -------
+        float
+            Nats. Orbits and fibres count what may be exchanged within them.
+
+        Raises
+        ------
+        SymmetryError
+            If a group has no size yet.
+        """
         return math.fsum(group.log_order() for group in self._bound_groups().values())
 
     def explain(self) -> str:
         """A table of every latent axis: its group, or why it is pinned, and where in the model that was seen.
 
         Filled by `find_symmetry`; of a symmetry written by hand it shows the axes alone.
+
+        Returns
+        -------
+        str
+            A line for each axis.
         """
         return explain(self)
 
@@ -215,6 +225,8 @@ class Symmetry:
             If a site is missing, has too few axes, or two axes of one group differ in size.
         TypeError
             If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number.
+        ValueError
+            If ``num_leading_dims`` is negative.
         """
         given = as_sites(values, self.axes)
         checks.check_values(given, self.axes, self.nouns)
@@ -222,39 +234,7 @@ class Symmetry:
         axes, sizes = bind_axes(self.axes, self.sizes, given, lead, self.nouns)
         return replace(self, axes=axes, sizes=sizes)
 
-    def restrict(self, names: Collection[str] | None = None, *, sites: Collection[str] | None = None) -> Symmetry:
-        """The subgroup of some of the groups; an axis that they are fibred over stays as a fixed one.
-
-        Parameters
-        ----------
-        names
-            Groups to keep; by default all.
-        sites
-            Sites on which to keep them, where the others are integrated out (local ones of a minibatch, say): what is
-            left of a posterior has the symmetry still. By default all.
-
-        Returns
-        -------
-        Symmetry
-            A symmetry on fewer axes.
-
-        Examples
-        --------
-        >>> from numpyro_symmetry import Symmetry
-        >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).restrict(["hidden2"]).axes)
-        {'w2': (None, 'hidden2'), 'b2': ('hidden2',), 'w3': ('hidden2', None)}
-        >>> dict(Symmetry.mixture("weights", "loc", "z").restrict(sites=["weights", "loc"]).axes)
-        {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
-        """
-        if sites is not None:
-            return self._on(as_names(sites, "sites", example=str(tuple(self.axes)[:1] or ("loc",)))).restrict(names)
-        if names is None:
-            return self
-        names = as_names(names, "names", example=str(tuple(self.groups)[:1] or ("hidden",)))
-        if unknown := sorted(set(names) - set(self.groups)):
-            raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
-        fixed = {label for name in names for label in over(name)} - set(names)
-        return self.on_axes(axes_of_groups(self.axes, names), dict(self.kinds) | dict.fromkeys(fixed, "fixed"))
+    restrict, on_axes = restriction.restrict, restriction.on_axes
 
     def without_signs(self) -> Symmetry:
         """The same permutations and no signs: how standard deviations move."""
@@ -268,7 +248,25 @@ class Symmetry:
     # ---- elements ----------------------------------------------------------------------------------------------
 
     def identity(self, shape: tuple[int, ...] = ()) -> Element:
-        """Identity element, repeated to a batch ``shape``."""
+        """Identity element, repeated to a batch.
+
+        Parameters
+        ----------
+        shape
+            Batch shape.
+
+        Returns
+        -------
+        dict
+            Group name -> permutations ``(*shape, n)`` (a `SignedPermutation` for a signed group).
+
+        Raises
+        ------
+        SymmetryError
+            If a group has no size yet.
+        TypeError, ValueError
+            If ``shape`` is no tuple of whole numbers, none of them negative.
+        """
         shape = as_shape(shape)
         return {name: group.identity(shape).each(jnp.asarray).part() for name, group in self._bound_groups().items()}
 
@@ -286,6 +284,13 @@ class Symmetry:
         -------
         dict
             Group name -> permutations ``(*shape, n)`` (a `SignedPermutation` for a signed group).
+
+        Raises
+        ------
+        SymmetryError
+            If a group has no size yet.
+        TypeError, ValueError
+            If ``rng_key`` is no key, or ``shape`` as for `identity`.
         """
         bound, shape, rng_key = self._bound_groups(), as_shape(shape), as_key(rng_key)
         keys = jax.random.split(rng_key, len(bound)) if bound else ()
@@ -307,7 +312,14 @@ class Symmetry:
         Raises
         ------
         SymmetryError
-            If the group has more than ``max_order`` elements.
+            If the group has more than ``max_order`` elements, or a group has no size yet.
+        TypeError, ValueError
+            If ``max_order`` is no whole number, or below one.
+
+        Examples
+        --------
+        >>> Symmetry({"w": ("unit",)}, sizes={"unit": 3}).elements()["unit"].tolist()
+        [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
         """
         max_order = as_count(max_order, "max_order")
         if self.log_order() > math.log(max_order) + 1e-9:
@@ -338,6 +350,16 @@ class Symmetry:
         SymmetryError
             If a site the symmetry names is missing, masked or does not fit, if an element has the wrong groups, size or
             kind, is no permutation or comes in another batch than the values, or if a site still ends in ``...``.
+        TypeError
+            If ``g`` is no mapping from groups to arrays, or ``values`` holds no arrays.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> symmetry = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",)})
+        >>> values = {"w1": np.array([[1, 2, 3]]), "b1": np.array([10, 20, 30])}
+        >>> {site: x.tolist() for site, x in symmetry.apply({"hidden": np.array([2, 0, 1])}, values).items()}
+        {'w1': [[3, 1, 2]], 'b1': [30, 10, 20]}
         """
         checks.refuse_open_ended(self.axes, self.nouns)
         checks.refuse_other_arguments(self.group_names(), g, values)
@@ -359,29 +381,6 @@ class Symmetry:
         return group_names(self.axes)
 
     # ---- private -----------------------------------------------------------------------------------------------
-
-    def _on(self, sites: Collection[str]) -> Symmetry:
-        """The same groups on some of the sites."""
-        if unknown := sorted(set(sites) - set(self.axes)):
-            raise SymmetryError(
-                f"restrict names {self.nouns.array}s {unknown}, but the symmetry acts on {sorted(self.axes)}."
-            )
-        axes = {site: entries for site, entries in self.axes.items() if site in sites}
-        check_families(axes)
-        signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
-        odd = {name for name, group in self.groups.items() if group.signed} - signed
-        kept = {name: kind for name, kind in self.kinds.items() if name not in odd}
-        return self.on_axes(axes, kept)
-
-    def on_axes(
-        self, axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str | Kind] | None = None
-    ) -> Symmetry:
-        """The symmetry of the groups that stand on ``axes``, of these kinds; fixed axes have no orbits."""
-        known = group_names(axes)
-        kinds = {name: kind for name, kind in (self.kinds if kinds is None else kinds).items() if name in known}
-        sizes = {name: size for name, size in self.sizes.items() if name in known}
-        orbits = {name: one for name, one in self.orbits.items() if name in known and kinds.get(name) != "fixed"}
-        return replace(self, axes=axes, kinds=kinds, sizes=sizes, orbits=orbits)
 
     def _bound_groups(self) -> dict[str, Group]:
         if unbound := [name for name in self.group_names() if name not in self.sizes]:

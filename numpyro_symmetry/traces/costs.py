@@ -65,8 +65,8 @@ class EuclideanCost:
 
     Raises
     ------
-    ValueError, SymmetryError
-        When draws are read, as for `GaussianCost`.
+    TypeError, ValueError, SymmetryError
+        If ``standardize`` is no flag, and as for `GaussianCost`.
 
     Examples
     --------
@@ -112,8 +112,8 @@ class GaussianCost:
 
     Raises
     ------
-    ValueError
-        When draws are read: if a transform is unknown.
+    TypeError, ValueError
+        If ``transforms`` is no word or mapping, or a transform is unknown.
     SymmetryError
         When draws are read: if ``transforms`` names other sites than the symmetry, or takes logs of values that are not
         positive, or that a sign changes.

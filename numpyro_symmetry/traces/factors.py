@@ -52,6 +52,8 @@ def varimax(
         If the loadings are not finite, masked, empty or have fewer than two axes.
     TypeError
         If they are a dict of sites, or ``normalize`` or ``progress_bar`` is no flag.
+    ValueError
+        If ``tolerance`` is no angle, at least 0.
 
     Warns
     -----

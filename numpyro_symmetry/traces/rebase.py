@@ -53,6 +53,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_turned_signs,
 )
 from numpyro_symmetry.traces.margin import margins
+from numpyro_symmetry.traces.moving import trace_of
 from numpyro_symmetry.traces.named import refuse_cost_of_others
 from numpyro_symmetry.traces.naming import (
     as_in,
@@ -63,7 +64,7 @@ from numpyro_symmetry.traces.naming import (
     refuse_another_frame,
 )
 from numpyro_symmetry.traces.null import matched_null
-from numpyro_symmetry.traces.rebased import Frame, Rebased, trace_of
+from numpyro_symmetry.traces.rebased import Frame, Rebased
 from numpyro_symmetry.traces.relabel import Relabelling, SearchEffort, relabel, search
 
 
@@ -179,7 +180,8 @@ def rebase(
 
     References
     ----------
-    Stephens (2000); Papastamoulis and Iliopoulos (2010); Xiao et al. (2023), arXiv:2401.00611.
+    Stephens (2000), *Dealing with label switching in mixture models*; Papastamoulis and Iliopoulos (2010), *An
+    artificial allocations based solution to the label switching problem*; Xiao et al. (2023), arXiv:2401.00611.
 
     Examples
     --------

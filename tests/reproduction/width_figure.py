@@ -39,7 +39,11 @@ def main() -> None:
 
     limit = np.array([limits[split]["log_evidence"] for split in splits])
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
-    quantities = {"evidence_lower": "Evidence (nats)", "rmse": "Held-out RMSE", "units_in_use": "Units in use"}
+    quantities = {
+        "evidence_lower": "ELBO (nats)",
+        "rmse": "Held-out RMSE",
+        "units_in_use": "Units in use",
+    }
     for axis, (quantity, title) in zip(axes, quantities.items(), strict=True):
         for method, colour in COLOURS.items():
             values = table(method, quantity)

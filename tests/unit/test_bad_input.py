@@ -25,6 +25,7 @@ from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoLaplaceApproximation, AutoNormal
 
 import numpyro_symmetry as ns
+from tests.support import public
 
 KEY = jax.random.key(0)
 
@@ -303,6 +304,16 @@ SYMMETRY = [
     Bad("element ragged", lambda w: ns.compose({"u": [[0], [0, 1]]}, {"u": [0]}), ns.SymmetryError, ("'u'", "list")),
     Bad("group a None", lambda w: ns.Symmetry.mixture("w", group=None), TypeError, ("group", "None")),
     Bad("hmm of an array", lambda w: ns.Symmetry.hmm(transition=w.y, emissions=()), TypeError, ("transition",)),
+    Bad(
+        "mixture, group a number", lambda w: ns.Symmetry.mixture("a", group=3), TypeError, ("group must be a name", "3")
+    ),
+    Bad(
+        "hmm, initial an array",
+        lambda w: ns.Symmetry.hmm(transition="A", initial=w.y, emissions=()),
+        TypeError,
+        ("initial",),
+    ),
+    Bad("factor, others a number", lambda w: ns.Symmetry.factor("L", others=3), TypeError, ("others", "mapping", "3")),
     Bad("layout an array", lambda w: ns.Symmetry.mlp([("a", "b")], layout=w.y), ns.SymmetryError, ("layout",)),
     Bad("complement of a number", lambda w: ns.Complement(3), TypeError, ("Complement", "3")),
     Bad("complement without a name", lambda w: ns.Complement(""), ns.SymmetryError, ("Complement", "empty")),
@@ -2617,6 +2628,10 @@ def test_bad_input_is_refused_in_words(bad):
         bad.call(world())
     missing = [word for word in bad.words if word not in str(caught.value)]
     assert not missing, f"{missing} not in {type(caught.value).__name__}: {caught.value}"
+    if (name := public.entered(caught.value)) is not None:
+        section = "Warns" if isinstance(caught.value, Warning) else "Raises"
+        said = public.entries(public.sections(public.names()[name]).get(section, ""))
+        assert type(caught.value).__name__ in said, f"{name}: {section} has {said}"
 
 
 def test_the_table_names_every_public_function():

@@ -25,9 +25,10 @@ from numpyro_symmetry.discovery.proof.prove import holds_on
 from numpyro_symmetry.discovery.proof.trials import each_gap, movable
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, is_cut, labels, new_name, padded, sites_of_groups
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import basis_of, beyond, combinations_of, reduced_basis
+from numpyro_symmetry.symmetry.pieces import is_cut
 
 # a site, and the position of one of the arrays that are put end to end in it; 0 of a site that is one array
 PartOfSite = tuple[str, int]
