@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # beyond this number points only cover each other
 _MAX_POINTS = 4000
+# steps of long chains cover each other: beside them stand running means over a twentieth of a chain, ten draws or more
+_RUNNING, _SHORTEST_WINDOW = 20, 10
 
 
 def plot_relabelling(
@@ -189,7 +191,8 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     Returns
     -------
     matplotlib.axes.Axes
-        Flat at zero where a chain never switches labels; at the baseline where labels are forgotten at once.
+        Flat at zero where a chain never switches labels; at the baseline where labels are forgotten at once. Beside
+        chains of 200 draws or more stand their running means.
 
     Raises
     ------
@@ -218,9 +221,15 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     group = one_part(group, out.view.owners, f"group={group!r}")
     one, steps = out.view.symmetry.groups[group], transpositions(out)[group]
     n = math.prod(one.cells) * one.degree
-    for k, chain in enumerate(steps.reshape(-1, steps.shape[-1])):
-        axes.plot(np.arange(1, len(chain) + 1), chain, lw=0.7, label=f"chain {k}")
+    chains = steps.reshape(-1, steps.shape[-1])
+    draws, window = np.arange(1, chains.shape[1] + 1), chains.shape[1] // _RUNNING
+    is_long = window >= _SHORTEST_WINDOW
+    for k, chain in enumerate(chains):
+        axes.plot(draws, chain, lw=0.7, color=f"C{k}", alpha=0.25 if is_long else 1.0, label=f"chain {k}")
     axes.axhline(at_random(one), color="grey", ls=":", label="random labels")
+    for k, chain in enumerate(chains if is_long else ()):
+        running = np.convolve(chain, np.ones(window) / window, "valid")
+        axes.plot(draws[window // 2 :][: len(running)], running, lw=1.5, color=f"C{k}")
     axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes

@@ -306,6 +306,8 @@ def test_it_says_what_differs(rng):
     )
     assert found.verdict == "differ"
     assert found.effect > 5.0 * found.floor
+    # the sides as they are differ more than under any exchange, by each distance
+    assert set(found.p_by_distance.values()) == {1.0 / (1 + 999)} == {found.p_value}
     assert found.table.entry[0] == (2,)
     assert found.table.slot[0] == "component 2"
     assert np.exp(found.table.log_ratio[0]) == pytest.approx(0.5, abs=0.12)

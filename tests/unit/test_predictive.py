@@ -90,6 +90,18 @@ def test_plots():
         plot_transpositions(out, "state")
 
 
+def test_running_means_stand_beside_the_steps_of_long_chains():
+    values, _ = traces.mixture(draws=221)
+    steps, baseline, means = np.split(np.array(plot_transpositions(rebase(values, traces.MIXTURE)).lines), [4, 5])
+    assert len(means) == 4
+    for line, mean in zip(steps, means, strict=True):
+        x, y = line.get_data()
+        # of eleven draws, about the sixth
+        np.testing.assert_allclose(mean.get_ydata(), [y[k : k + 11].mean() for k in range(len(y) - 10)])
+        np.testing.assert_array_equal(mean.get_xdata(), x[5:-5])
+        assert line.get_color() == mean.get_color()
+
+
 def test_both_work_under_jit_vmap_grad_and_in_batches():
     p, q = (jax.nn.softmax(jax.random.normal(jax.random.key(k), (4, 6, 3))) for k in (0, 1))
     for measure in (agreement, total_variation):
