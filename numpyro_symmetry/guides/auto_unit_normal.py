@@ -26,6 +26,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
+from numpyro_symmetry.guides.around import AsDrawn
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import (
@@ -36,7 +37,7 @@ from numpyro_symmetry.models import (
     subsampled_plates,
     trace_model,
 )
-from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
+from numpyro_symmetry.models.fitted import not_set_up, own_parameter, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned, as_symmetry
@@ -175,6 +176,10 @@ class AutoUnitNormal(AutoGuide):
         """Draw the sites of units one after the other, then the others."""
         if not self.places:
             self._set_up(args, kwargs)
+        with AsDrawn(self):
+            return self._draw(args, kwargs)
+
+    def _draw(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
         drawn: dict[str, Array] = {}
         before: dict[str, Any] = {}
         for site, place in self.places.items():
@@ -262,8 +267,8 @@ class AutoUnitNormal(AutoGuide):
         """A site given what the sites before it in the same units say, if there are any."""
         place, start = self.places[site], self._init_locs[site]
         count = jnp.shape(start)[place.axis]
-        loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
-        scale = numpyro.param(
+        loc = own_parameter(f"{site}_{self.prefix}_loc", start)
+        scale = own_parameter(
             f"{site}_{self.prefix}_scale",
             jnp.full(jnp.shape(start), self._init_scale),
             constraint=AutoNormal.scale_constraint,
@@ -272,10 +277,10 @@ class AutoUnitNormal(AutoGuide):
         if (rank := self._ranks[place.group]) is None:
             before = jnp.zeros((0, count)) if before is None else before
             shape = place.numbers, len(before) + place.numbers, count
-            coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
+            coefficients = own_parameter(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
             return UnitNormal(loc, scale, Regression(jnp.asarray(coefficients), before), **layout)
         shape, size = (place.numbers, rank, count), _INIT_FACTOR / math.sqrt(rank)
-        factor = numpyro.param(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
+        factor = own_parameter(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
         before = Common.before_all(rank, count) if before is None else before
         return UnitNormal(loc, scale, LowRank(jnp.asarray(factor), before), **layout)
 
