@@ -37,6 +37,7 @@ from numpyro_symmetry.models import (
     subsampled_plates,
     trace_model,
 )
+from numpyro_symmetry.models.arguments import refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, own_parameter, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
@@ -176,26 +177,24 @@ class AutoUnitNormal(AutoGuide):
         """Draw the sites of units one after the other, then the others."""
         if not self.places:
             self._set_up(args, kwargs)
-        with AsDrawn(self):
-            return self._draw(args, kwargs)
-
-    def _draw(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
         drawn: dict[str, Array] = {}
         before: dict[str, Any] = {}
-        for site, place in self.places.items():
-            fn = self._distribution(site, before.get(place.group))
-            support = self.prototype_trace[site]["fn"].support
-            transform = self._transform(site)
-            is_real = entrywise(support) is constraints.real
-            with handlers.trace() as trace:
-                value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
-            drawn[site] = jnp.asarray(value)
-            # by another name in a scope, and before what an intervention puts in its place
-            message, *_ = trace.values()
-            # the unconstrained value as it was drawn, if it was: at the border of a support single precision rounds it
-            steps = message["intermediates"]
-            before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, jnp.asarray(message["value"])))
-        return drawn | self._others(*args, **kwargs)
+        with AsDrawn(self):
+            for site, place in self.places.items():
+                fn = self._distribution(site, before.get(place.group))
+                support = self.prototype_trace[site]["fn"].support
+                transform = self._transform(site)
+                is_real = entrywise(support) is constraints.real
+                with handlers.trace() as trace:
+                    value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
+                drawn[site] = jnp.asarray(value)
+                # by another name in a scope, and before what an intervention puts in its place
+                message, *_ = trace.values()
+                # unconstrained as it was drawn, if it was: at the border of a support single precision rounds it
+                steps = message["intermediates"]
+                free = steps[0][0] if steps else inverse(transform, jnp.asarray(message["value"]))
+                before[place.group] = fn.after(free)
+            return drawn | self._others(*args, **kwargs)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
@@ -223,8 +222,11 @@ class AutoUnitNormal(AutoGuide):
         SymmetryError
             If the guide is not set up; if a parameter is missing, of another shape, not finite or outside of its
             constraint.
+        TypeError
+            If an option is unknown.
         """
-        sample_shape = as_shape(sample_shape, "sample_shape")
+        sample_shape, rng_key = as_shape(sample_shape, "sample_shape"), as_key(rng_key)
+        refuse_no_option(self.sample_posterior, self.model, kwargs)
         self._refuse_wrong_parameters(params)
 
         def draw(key: Array) -> dict[str, Array]:
@@ -232,7 +234,7 @@ class AutoUnitNormal(AutoGuide):
                 drawn = self(*args, **kwargs)
             return self._constrained({site: inverse(self._transform(site), value) for site, value in drawn.items()})
 
-        draws = jax.lax.map(draw, jax.random.split(as_key(rng_key), math.prod(sample_shape)))
+        draws = jax.lax.map(draw, jax.random.split(rng_key, math.prod(sample_shape)))
         return {site: value.reshape(sample_shape + value.shape[1:]) for site, value in draws.items()}
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
