@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides import known
+from numpyro_symmetry.guides.around import AsDrawn, refuse_handlers_around
 from numpyro_symmetry.guides.choice import Request, choose
 from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
@@ -177,9 +178,13 @@ class AutoConditional(AutoGuide):
         args, kwargs = _as_jax(gathered((args, kwargs)))
         if self.source is None:
             self._set_up(args, kwargs)
-        assert self.source is not None
         self._remember(args, kwargs)
-        given = self._draw_others(args, kwargs)
+        with AsDrawn(self) as sites:
+            return self._draw(args, kwargs, sites)
+
+    def _draw(self, args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any]) -> dict[str, Array]:
+        assert self.source is not None
+        given = self._draw_others(args, kwargs, sites)
         found = self.source.read(self.model, args, kwargs, given, self.prefix)
         drawn: dict[str, Array] = {}
         lowered_by = found.model.coefficients()
@@ -329,10 +334,12 @@ class AutoConditional(AutoGuide):
             raise not_set_up("guide.given(*model_args)")
         return parameters_of(self, args, kwargs)
 
-    def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
+    def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any]) -> dict[str, Array]:
+        """Draw from the base guide, whose ``sites`` handlers around it may change."""
         assert self.source is not None
         with handlers.trace() as trace, blaming_sites(list(parts_of(self.base)), self.model, args, kwargs):
             self.base(*args, **kwargs)
+        refuse_handlers_around(self, trace, sites, self._others)
         given = latent_values(trace)
         if twice := sorted(set(given) & set(self.source.sites)):
             raise UnsupportedGuideError(

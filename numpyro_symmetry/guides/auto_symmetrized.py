@@ -19,9 +19,10 @@ from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named
 from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, of_base, requirements
+from numpyro_symmetry.guides.around import AsDrawn, refuse_handlers_around, refuse_partly_hidden
 from numpyro_symmetry.guides.bounds import ElboBounds
 from numpyro_symmetry.guides.compiled import Compiled
-from numpyro_symmetry.guides.elbo import OwnWeights, least_weight
+from numpyro_symmetry.guides.elbo import least_weight
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at, key_for
 from numpyro_symmetry.guides.layout import Layout
@@ -196,11 +197,11 @@ class AutoSymmetrized(AutoGuide):
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         blaming = blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs)
-        with handlers.trace() as trace, OwnWeights() as weights, blaming:
+        with handlers.trace() as trace, AsDrawn(self.base) as drawn, blaming:
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
-        requirements.refuse_handlers_around(self.base, trace)
+        refuse_handlers_around(self.base, trace, drawn)
         if is_new := self.layout is None:
             self._set_up(trace, args, kwargs)
         prove_again(self, args, kwargs)
@@ -215,11 +216,11 @@ class AutoSymmetrized(AutoGuide):
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
         information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
-        information *= least_weight(weights, list(self.layout.symmetry.axes))
+        information *= least_weight(drawn, list(self.layout.symmetry.axes))
         name, infer = f"_{self.prefix}_correction", {"is_auxiliary": True}
         with handlers.trace() as correction:
             numpyro.sample(name, LogFactor(-information), obs=jnp.empty((0,)), infer=infer)
-        requirements.refuse_partly_hidden(self.base, trace, correction)
+        refuse_partly_hidden(self.base, trace, correction)
         return result
 
     def setup(self, rng_key: Array, *args: Any, **kwargs: Any) -> AutoSymmetrized:

@@ -26,6 +26,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
+from numpyro_symmetry.guides.around import AsDrawn
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import (
@@ -36,7 +37,8 @@ from numpyro_symmetry.models import (
     subsampled_plates,
     trace_model,
 )
-from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
+from numpyro_symmetry.models.arguments import refuse_no_option
+from numpyro_symmetry.models.fitted import not_set_up, own_parameter, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned, as_symmetry
@@ -179,20 +181,22 @@ class AutoUnitNormal(AutoGuide):
             self._set_up(args, kwargs)
         drawn: dict[str, Array] = {}
         before: dict[str, Any] = {}
-        for site, place in self.places.items():
-            fn = self._distribution(site, before.get(place.group))
-            support = self.prototype_trace[site]["fn"].support
-            transform = self._transform(site)
-            is_real = entrywise(support) is constraints.real
-            with handlers.trace() as trace:
-                value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
-            drawn[site] = jnp.asarray(value)
-            # by another name in a scope, and before what an intervention puts in its place
-            message, *_ = trace.values()
-            # the unconstrained value as it was drawn, if it was: at the border of a support single precision rounds it
-            steps = message["intermediates"]
-            before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, jnp.asarray(message["value"])))
-        return drawn | self._others(*args, **kwargs)
+        with AsDrawn(self):
+            for site, place in self.places.items():
+                fn = self._distribution(site, before.get(place.group))
+                support = self.prototype_trace[site]["fn"].support
+                transform = self._transform(site)
+                is_real = entrywise(support) is constraints.real
+                with handlers.trace() as trace:
+                    value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
+                drawn[site] = jnp.asarray(value)
+                # by another name in a scope, and before what an intervention puts in its place
+                message, *_ = trace.values()
+                # unconstrained as it was drawn, if it was: at the border of a support single precision rounds it
+                steps = message["intermediates"]
+                free = steps[0][0] if steps else inverse(transform, jnp.asarray(message["value"]))
+                before[place.group] = fn.after(free)
+            return drawn | self._others(*args, **kwargs)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
@@ -220,8 +224,11 @@ class AutoUnitNormal(AutoGuide):
         SymmetryError
             If the guide is not set up; if a parameter is missing, of another shape, not finite or outside of its
             constraint.
+        TypeError
+            If an option is unknown.
         """
-        sample_shape = as_shape(sample_shape, "sample_shape")
+        sample_shape, rng_key = as_shape(sample_shape, "sample_shape"), as_key(rng_key)
+        refuse_no_option(self.sample_posterior, self.model, kwargs)
         self._refuse_wrong_parameters(params)
 
         def draw(key: Array) -> dict[str, Array]:
@@ -229,7 +236,7 @@ class AutoUnitNormal(AutoGuide):
                 drawn = self(*args, **kwargs)
             return self._constrained({site: inverse(self._transform(site), value) for site, value in drawn.items()})
 
-        draws = jax.lax.map(draw, jax.random.split(as_key(rng_key), math.prod(sample_shape)))
+        draws = jax.lax.map(draw, jax.random.split(rng_key, math.prod(sample_shape)))
         return {site: value.reshape(sample_shape + value.shape[1:]) for site, value in draws.items()}
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
@@ -264,8 +271,8 @@ class AutoUnitNormal(AutoGuide):
         """A site given what the sites before it in the same units say, if there are any."""
         place, start = self.places[site], self._init_locs[site]
         count = jnp.shape(start)[place.axis]
-        loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
-        scale = numpyro.param(
+        loc = own_parameter(f"{site}_{self.prefix}_loc", start)
+        scale = own_parameter(
             f"{site}_{self.prefix}_scale",
             jnp.full(jnp.shape(start), self._init_scale),
             constraint=AutoNormal.scale_constraint,
@@ -274,10 +281,10 @@ class AutoUnitNormal(AutoGuide):
         if (rank := self._ranks[place.group]) is None:
             before = jnp.zeros((0, count)) if before is None else before
             shape = place.numbers, len(before) + place.numbers, count
-            coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
+            coefficients = own_parameter(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
             return UnitNormal(loc, scale, Regression(jnp.asarray(coefficients), before), **layout)
         shape, size = (place.numbers, rank, count), _INIT_FACTOR / math.sqrt(rank)
-        factor = numpyro.param(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
+        factor = own_parameter(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
         before = Common.before_all(rank, count) if before is None else before
         return UnitNormal(loc, scale, LowRank(jnp.asarray(factor), before), **layout)
 

@@ -55,6 +55,7 @@ from numpyro_symmetry.guides.rows_of_data import (
 )
 from numpyro_symmetry.guides.unfit import refuse_subsampled
 from numpyro_symmetry.models import observed_of
+from numpyro_symmetry.models.fitted import own_parameter
 from numpyro_symmetry.symmetry import SymmetryError
 
 # start of pseudo-observations' precision times their variance: a noise of a seventh of how they vary
@@ -128,7 +129,7 @@ class FromObservations(NamedTuple):
         refuse_subsampled(start)
         factors = {
             site: WeightFactors._make(
-                numpyro.param(f"{prefix}_{site}_{what}", jnp.asarray(value), constraint=constraints.positive)
+                own_parameter(f"{prefix}_{site}_{what}", jnp.asarray(value), constraint=constraints.positive)
                 for what in WeightFactors._fields
             )
             for site, value in self.factors.items()
@@ -192,14 +193,14 @@ class FromInducing(NamedTuple):
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         name = f"{prefix}_{self.sites[0]}"
-        inputs: Any = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
+        inputs: Any = {k: own_parameter(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
         args, kwargs = with_inputs(model, args, kwargs, inputs | self.held, self.dropped)
         model = AtInputs(model, self.num_inputs)
         given = {site: value for site, value in given.items() if site not in self.local}
         start = trace_given(model, args, kwargs, given)
-        outputs = [numpyro.param(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
+        outputs = [own_parameter(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
         precisions = [
-            numpyro.param(f"{name}_precision_{k}", value, constraint=constraints.positive)
+            own_parameter(f"{name}_precision_{k}", value, constraint=constraints.positive)
             for k, value in enumerate(self.precisions)
         ]
 

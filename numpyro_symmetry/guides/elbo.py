@@ -18,7 +18,6 @@ from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
-from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, scaled_log_prob_of
@@ -189,20 +188,6 @@ def weights_of(*traces: Trace) -> tuple[Any, ...]:
         return ()
     scales = ("" if site["scale"] is None else np.asarray(site["scale"]).tobytes() for site in sites)
     return tuple(zip((left_out(site).tobytes() for site in sites), scales, strict=True))
-
-
-class OwnWeights(Messenger):
-    """Sites of a guide with the weights that handlers within it give: those around it weigh its correction too."""
-
-    def __enter__(self) -> dict[str, dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self._sites: dict[str, dict[str, Any]] = {}
-        super().__enter__()
-        return self._sites
-
-    def process_message(self, msg: Any) -> None:
-        """Keep a site's weight as it is before handlers further out see it."""
-        if msg["type"] == "sample":
-            self._sites[msg["name"]] = {"scale": msg["scale"]}
 
 
 def least_weight(trace: Mapping[str, Any], sites: list[str]) -> Any:

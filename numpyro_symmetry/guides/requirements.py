@@ -34,7 +34,6 @@ from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of,
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, is_gaussian
 from numpyro_symmetry.models import (
     Trace,
-    is_observed,
     latent_of,
     observed_of,
     settings_of,
@@ -133,41 +132,6 @@ def _unblocked(model: Any) -> Any:
     bare = copy.copy(model)
     bare.fn = without
     return bare
-
-
-def refuse_handlers_around(guide: object, trace: Trace) -> None:
-    """Refuse handlers around the guide that rename its sites, or hold some that it draws together with others."""
-    own: dict[str, Any] = {}
-    for part in parts_of(guide):
-        own |= getattr(part, "prototype_trace", None) or {}
-    strange = [name for name, site in trace.items() if site["type"] == "sample" and name not in own]
-    for site in latent_of(own):
-        names = [name for name in strange if name.startswith(site) or name.endswith(site)]
-        if names and trace.get(site, {}).get("type") != "sample":
-            raise UnsupportedGuideError(
-                f"Site {site!r} of the guide is called {names[0]!r} by a handler around the guide, such as scope or "
-                "reparam: put the handler around the model, AutoSymmetrized(AutoNormal(handlers.scope(model, "
-                "prefix='a')))."
-            )
-    for latent, sites in (latents_of(guide) if own else {}).items():
-        if held := [site for site in sites if latent in trace and site in trace and is_observed(trace[site])]:
-            raise UnsupportedGuideError(
-                f"Sites {held} of the guide are held by a handler around it, such as condition, and are still in the "
-                f"density of {latent!r}: put the handler around the model, "
-                f"AutoSymmetrized({type(guide).__name__}(handlers.condition(model, data=values)))."
-            )
-
-
-def refuse_partly_hidden(guide: object, trace: Trace, correction: Trace) -> None:
-    """Refuse handlers around the guide that hide some of its sites, or its correction, from the ELBO and not all."""
-    seen = {name: trace[name] for name in latent_values(trace)} | dict(correction)
-    hidden = [name for name, site in seen.items() if site.get("stop")]
-    if 0 < len(hidden) < len(seen):
-        raise UnsupportedGuideError(
-            f"Sites {hidden} of the guide are hidden by a handler around it, such as block, and the correction is of "
-            "all sites: put the handler around the model, and pass the whole model beside it, "
-            f"AutoSymmetrized({type(guide).__name__}(handlers.block(model, hide=sites)), model=model)."
-        )
 
 
 def refuse_several_draws(symmetry: Symmetry, trace: Trace, model_trace: Trace) -> None:

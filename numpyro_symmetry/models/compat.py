@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 from jax.extend.core import Literal
-from numpyro import primitives
+from numpyro import handlers, primitives
 from numpyro.distributions import Distribution
 
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
@@ -247,6 +247,18 @@ def arguments_of(mcmc: Any) -> tuple[Any, Any] | None:
 def checks_values() -> bool:
     """Whether NumPyro checks distributions' parameters and values, as the session has it."""
     return Distribution._validate_args
+
+
+def is_reparametrised(site: Any, inside: Any) -> bool:
+    """Whether a `reparam` around a handler, ``inside``, puts other sites in the place of one."""
+    stack = primitives._PYRO_STACK
+    for handler in reversed(stack[: stack.index(inside)]):
+        if isinstance(handler, handlers.block) and handler.hide_fn(site):
+            return False
+        if isinstance(handler, handlers.reparam) and (config := handler.config) is not None:
+            if (config.get(site["name"]) if isinstance(config, dict) else config(site)) is not None:
+                return True
+    return False
 
 
 def is_enumerated() -> bool:

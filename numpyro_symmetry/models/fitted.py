@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax import Array
 from jax.core import Tracer
 from numpyro.distributions import constraints
@@ -119,7 +120,7 @@ def refuse_wrong_parameters(
     refuse_masked(params, "Parameter")
     given = {name: site for name, site in (own | of_model).items() if name in params}
     for name, site in given.items():
-        _refuse_misshapen(name, site["value"], params[name])
+        refuse_misshapen(name, site["value"], params[name])
     refuse_nonfinite({name: value for name, value in params.items() if name not in state})
     # under jit operations on known numbers would be traced all the same
     with jax.ensure_compile_time_eval():
@@ -150,7 +151,16 @@ def refuse_nonfinite(params: Any) -> None:
             )
 
 
-def _refuse_misshapen(name: str, expected: Any, given: Any) -> None:
+def own_parameter(name: str, start: Any, **options: Any) -> Any:
+    """`numpyro.param` of a guide whose sizes are known, which takes no values of others that are handed on to it."""
+    expected = jax.eval_shape(start, jax.random.key(0)) if callable(start) else start
+    value = numpyro.param(name, start, **options)
+    refuse_misshapen(name, expected, value)
+    return value
+
+
+def refuse_misshapen(name: str, expected: Any, given: Any) -> None:
+    """Refuse a parameter of another structure or shape than expected."""
     wanted, came = _leaves(name, expected), _leaves(name, given)
     if wanted.keys() != came.keys():
         lacking, extra = sorted(wanted.keys() - came.keys()), sorted(came.keys() - wanted.keys())

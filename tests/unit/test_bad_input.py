@@ -729,6 +729,12 @@ GUIDES = [
         TypeError,
         ("sample_posterior takes sample_shape, symmetrize, ", "['num_samples'] is none of them"),
     ),
+    Bad(
+        "units, draws of another number",
+        lambda w: ns.AutoUnitNormal(mixture).sample_posterior(KEY, {}, w.y, num_samples=10),
+        TypeError,
+        ("sample_posterior takes sample_shape, ", "['num_samples'] is none of them"),
+    ),
     Bad("integer key", lambda w: w.guide.elbo_bounds(3, w.params, w.y), TypeError, INTEGER_KEY),
     Bad("draws, integer key", lambda w: w.guide.sample_posterior(3, w.params, w.y), TypeError, INTEGER_KEY),
     Bad("data of nan", lambda w: w.guide.elbo_bounds(KEY, w.params, w.y * jnp.nan), ns.SymmetryError, ("finite",)),

@@ -1,0 +1,110 @@
+"""Handlers around a guide: the sites as it draws them, and handlers that would make them others.
+
+Knows guides and traces of them; no symmetry, no densities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.autoguide import AutoGuide
+from numpyro.primitives import Messenger
+
+from numpyro_symmetry.guides.density import latent_values
+from numpyro_symmetry.guides.kinds import latents_of, parts_of
+from numpyro_symmetry.models import Trace, is_observed
+from numpyro_symmetry.models.compat import is_reparametrised
+from numpyro_symmetry.models.fitted import refuse_misshapen
+from numpyro_symmetry.symmetry import UnsupportedGuideError
+
+_TO_THE_MODEL = "put the handler around the model"
+
+
+class AsDrawn(Messenger):
+    """Sites and parameters of a guide as they are before handlers around it see them: what they are, and their weights.
+
+    Refuses sites that are reparametrised around the guide, and parameters of another size that were handed on to an
+    autoguide: within they would be errors that name neither.
+    """
+
+    def __init__(self, guide: object) -> None:
+        self._name = type(guide).__name__
+        # a guide by hand may be written for values of any size
+        self._has_sizes = all(isinstance(part, AutoGuide) for part in parts_of(guide))
+        super().__init__()
+
+    def __enter__(self) -> dict[str, dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self._sites: dict[str, dict[str, Any]] = {}
+        super().__enter__()
+        return self._sites
+
+    def process_message(self, msg: Any) -> None:
+        """Keep what a site is before handlers further out see it."""
+        if msg["type"] == "sample" and is_reparametrised(msg, self):
+            raise UnsupportedGuideError(
+                f"Site {msg['name']!r} of the guide is replaced by a handler around the guide, reparam: {_TO_THE_MODEL}"
+                f", {self._name}(handlers.reparam(model, config=config)), and train on that model."
+            )
+        if msg["type"] in ("sample", "param"):
+            self._sites[msg["name"]] = {"type": msg["type"], "scale": msg.get("scale")}
+
+    def postprocess_message(self, msg: Any) -> None:
+        """Refuse a parameter that is no array of the size it starts with."""
+        if msg["type"] != "param" or not self._has_sizes or not msg["args"]:
+            return
+        start = msg["args"][0]
+        try:
+            jnp.broadcast_shapes(np.shape(start), np.shape(msg["value"]))
+        except ValueError:
+            refuse_misshapen(msg["name"], start, msg["value"])
+
+
+def refuse_handlers_around(
+    guide: object, trace: Trace, drawn: Mapping[str, Mapping[str, Any]], needed: Collection[str] = ()
+) -> None:
+    """Refuse handlers around a guide that rename its sites, draw its parameters, or hold some sites of a whole.
+
+    Parameters
+    ----------
+    guide, trace
+        The guide, and what handlers around it have made of its sites.
+    drawn
+        Its sites as they were before (`AsDrawn`).
+    needed
+        Sites that must not be held, besides those that are drawn together with others.
+    """
+    name = type(guide).__name__
+    sampled = [site for site, message in trace.items() if message["type"] == "sample"]
+    for site, message in drawn.items():
+        if message["type"] == "param" and site in sampled:
+            raise UnsupportedGuideError(
+                f"Parameter {site!r} of the guide is drawn by a handler around it, lift, so that the guide has no "
+                "density of its own: train its parameters."
+            )
+        if message["type"] == "sample" and site not in sampled:
+            called = [other for other in sampled if other not in drawn and other.endswith(site)]
+            raise UnsupportedGuideError(
+                f"Site {site!r} of the guide is called {''.join(map(repr, called[:1]))} by a handler around the guide, "
+                f"such as scope: {_TO_THE_MODEL}, {name}(handlers.scope(model, prefix='a'))."
+            )
+    together = [site for latent, sites in latents_of(guide).items() if latent in trace for site in sites]
+    if held := [site for site in (*together, *needed) if site in trace and is_observed(trace[site])]:
+        raise UnsupportedGuideError(
+            f"Sites {held} of the guide are held by a handler around it, such as condition, and what it draws with "
+            f"them is another then: {_TO_THE_MODEL}, {name}(handlers.condition(model, data=values))."
+        )
+
+
+def refuse_partly_hidden(guide: object, trace: Trace, correction: Trace) -> None:
+    """Refuse handlers around the guide that hide some of its sites, or its correction, from the ELBO and not all."""
+    seen = {name: trace[name] for name in latent_values(trace)} | dict(correction)
+    hidden = [name for name, site in seen.items() if site.get("stop")]
+    if 0 < len(hidden) < len(seen):
+        raise UnsupportedGuideError(
+            f"Sites {hidden} of the guide are hidden by a handler around it, such as block, and the correction is of "
+            f"all sites: {_TO_THE_MODEL}, and pass the whole model beside it, "
+            f"AutoSymmetrized({type(guide).__name__}(handlers.block(model, hide=sites)), model=model)."
+        )
