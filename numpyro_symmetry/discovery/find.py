@@ -151,7 +151,7 @@ def find_symmetry(
     if not (rules is None or isinstance(rules, Mapping)) or not all(map(callable, (rules or {}).values())):
         raise TypeError(f"rules must be a mapping from names of JAX primitives to functions; got {rules!r}.")
     with asking(question.nouns), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
-        found, messages = _symmetry_of(question, signs, {**RULES, **(rules or {})})
+        found, messages = _symmetry_of(question, {**RULES, **(rules or {})}, signs=signs)
     if question.argnum is not None:
         own = question.args[question.argnum]
         found = _with_ties(found, ties_of(own))
@@ -178,10 +178,10 @@ def without_parameters(found: Symmetry) -> Symmetry:
 
 
 def _symmetry_of(
-    question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
+    question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_may_fall: bool = True
 ) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and the warnings for its user."""
-    read = _typed(question, signs, rules, zeros_may_fall)
+    read = _typed(question, rules, signs=signs, zeros_may_fall=zeros_may_fall)
     # labels leave no group, no axes of which only numbers can tell, no signs and no exchanges
     if not (
         read.claimed.groups
@@ -195,7 +195,7 @@ def _symmetry_of(
     except NotFiniteError as error:
         if question.argnum is not None and zeros_may_fall:
             # zeros may have to stay at least zero: the second moments of an optimiser before its first step
-            return _symmetry_of(question, signs, rules, zeros_may_fall=False)
+            return _symmetry_of(question, rules, signs=signs, zeros_may_fall=False)
         if question.argnum is None:
             refuse_invalid(question)
         elif holds_nan((question.args, question.kwargs)):
@@ -254,7 +254,7 @@ class _Read(NamedTuple):
         return tuple(f._replace(is_parameter=f.site in self.joint.sites.leaves) for f in findings)
 
 
-def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
+def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_may_fall: bool) -> _Read:
     """The labels, symmetry and signs that typing allows a model or a function.
 
     The program itself is let go: while it lives, JAX may return its parts, in single precision, if asked for double.
