@@ -74,31 +74,29 @@ class Reading:
         A block is the axes of one atom, or a single axis of which the program used parts on their own. Sizes with too
         many blocks to try every union of them are left out.
         """
-        bound = self._bound()
+        held = self._held_by_data()
         places = by_key(
             ((term.size, term.serial if isinstance(term, Atom) else (site, k)), (site, k))
             for site, terms in self.sites.items()
             for k, term in enumerate(map(resolve, terms))
-            if term.size > 1 and not any(atom.hard is not None or atom.serial in bound for atom in atoms_of(term))
+            if term.size > 1 and not any(atom.hard is not None or atom.serial in held for atom in atoms_of(term))
             if isinstance(term, Joined) or (isinstance(term, Atom) and term.colours.any())
         )
         blocks = by_key((size, tuple(block)) for (size, _), block in places.items())
         return {size: some for size, some in blocks.items() if len(some) <= _MAX_BLOCKS}
 
-    def _bound(self) -> set[int]:
-        """Atoms whose shadows meet data."""
-        bound = {a.serial for term, shadow in self.walk.shadows if _meets_data(shadow) for a in atoms_of(term)}
-        while (
-            more := {
+    def _held_by_data(self) -> set[int]:
+        """Atoms whose shadows meet data, or are of such atoms themselves: shadows have shadows of their own."""
+        held, before = set[int](), None
+        while held != before:
+            before = held
+            held = {
                 atom.serial
                 for term, shadow in self.walk.shadows
-                if any(atom.serial in bound for atom in atoms_of(shadow))
+                if _meets_data(shadow) or any(atom.serial in before for atom in atoms_of(shadow))
                 for atom in atoms_of(term)
             }
-            - bound
-        ):
-            bound |= more
-        return bound
+        return held
 
     def kinds(self, places: Sequence[tuple[str, int]]) -> tuple[int, ...]:
         """A label for each index of whole axes, the same where parts on their own met the same data.
