@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from numpyro_symmetry.assignment.passes import Over, Stored, held, over, passed
+from numpyro_symmetry.assignment.passes import Stored, StoredSubject, held, passed, stored_subject
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Axis, Group, Hard, PlainView, Symmetry
@@ -81,11 +81,13 @@ class Side(NamedTuple):
         return int(np.prod(self.leading))
 
     @property
-    def over(self) -> Over | None:
+    def stored(self) -> StoredSubject | None:
         """Where a stored batch is read from, and how a side is made of it; ``None`` for a batch in memory."""
         sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
         source, alike = next(sources, None), self._replace(loc={})
-        return None if source is None else Over(source.only(self.loc), lambda arrays: alike._replace(loc=arrays))
+        return (
+            None if source is None else StoredSubject(source.only(self.loc), lambda arrays: alike._replace(loc=arrays))
+        )
 
     def without(self, sites: Collection[str]) -> Side:
         """The side without these sites, or as it is if none would be left."""
@@ -117,7 +119,7 @@ class Family(NamedTuple):
         Whether it is a log-likelihood, and not a distance.
     coordinates
         Site -> how its values are read; empty where statistics are not read off the values of sites.
-    over
+    stored
         Where stored draws are read from, and how their family is made once they are; ``None`` for draws in memory.
     """
 
@@ -129,7 +131,7 @@ class Family(NamedTuple):
     num_draws: int
     in_nats: bool = False
     coordinates: Mapping[str, Coordinate] = {}
-    over: Over | None = None
+    stored: StoredSubject | None = None
 
 
 @runtime_checkable
@@ -149,10 +151,10 @@ def is_cost(cost: object) -> bool:
 def family_of(cost: Cost, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
     """A cost's family over draws, in memory or stored."""
     family = cost.family(source, symmetry, read)
-    if (stored := over(source)) is None:
+    if (stored := stored_subject(source)) is None:
         return family
     read = family.coordinates or read
-    return family._replace(over=stored._replace(make=lambda arrays: cost.family(stored.make(arrays), symmetry, read)))
+    return family._replace(stored=stored._replace(make=lambda arrays: cost.family(stored.make(arrays), symmetry, read)))
 
 
 # ---- two families ------------------------------------------------------------------------------------------------
@@ -232,8 +234,8 @@ def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = No
     if chunk_size is not None:
         return list(slices(family.num_draws, 1, chunk_size))
     sample = family
-    if family.over is not None:
-        sample = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
+    if family.stored is not None:
+        sample = family.stored.make(held(family.stored.source.blank(), slice(0, 1), family.num_draws))
     sizes = (math.prod(x.shape[1:]) for x in sample.statistics(slice(0, 1)).values())
     return list(slices(family.num_draws, sum(sizes) + sum(g.degree**2 for g in groups.values())))
 

@@ -22,7 +22,7 @@ from scipy import stats
 from numpyro_symmetry.assignment.entries import by_last_axis
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.chunks import BLOCK, batched, slices
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # chunks of entries of stored draws that are read at once
@@ -127,12 +127,12 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
     num_chains, num_draws, size = values.shape
     some = list(slices(size, num_chains * num_draws))
     if not is_stored(values):
-        return [of(values[..., items]) for items in through(some, len(some))]
+        return [of(values[..., items]) for items in track(some, len(some))]
     from dask.delayed import delayed
 
     run, parts, lots = delayed(of), [], list(batched(some, _AT_ONCE))
     with by_last_axis(values, lots[0][-1].stop) as cut:
-        for lot in through(lots, len(lots)):
+        for lot in track(lots, len(lots)):
             # every entry is in every chunk: the entries of these tasks are held in memory, as copies so that the rest
             # of their chunks is forgotten, and before the tasks run, or each of them would read all chunks
             first, end = lot[0].start, lot[-1].stop

@@ -319,9 +319,9 @@ def _compared(
     if min(a.blocks, b.blocks) < energies.MIN_BLOCKS:
         return untested
     say("measuring distances and exchanging blocks")
-    both = energies.joined(*blocks, sides[0].num_draws)
+    both = energies.joined(blocks[0], blocks[1], sides[0].num_draws)
     points, aligned = by_distance(draws.at(both.draws))
-    first = _exchanges(*slow, a.blocks, b.blocks, options)
+    first = _exchanges(slow, blocks, options)
     between = {name: energies.distances(x, both.starts) for name, x in points.items()}
     each = {name: energies.energies(distance, first) for name, distance in between.items()}
     size = each[SORTED] / (2.0 * between[SORTED][: a.blocks, a.blocks :].mean())
@@ -334,8 +334,11 @@ def _compared(
     )
 
 
-def _exchanges(a: np.ndarray, b: np.ndarray, num_a: int, num_b: int, options: _Options) -> np.ndarray:
+def _exchanges(
+    slow: Sequence[np.ndarray], blocks: Sequence[energies.ExchangeableBlocks], options: _Options
+) -> np.ndarray:
     """Which blocks are the first side's, exchange by exchange: the same exchanges, whichever side is passed first."""
+    (a, b), (num_a, num_b) = slow, (cut.number for cut in blocks)
     rng = np.random.default_rng(seed_of(options.rng_key))
     # in an order that depends on numbers alone
     if (len(a), *a.mean(0)) > (len(b), *b.mean(0)):

@@ -21,7 +21,7 @@ from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 
 # sites with more numbers to a unit enter sums across sites by the sum of their squares
 _MAX_NUMBERS = 8
@@ -115,7 +115,7 @@ def each_invariant(
         for name, of in _of_site(reading, names[site])
     ]
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
-    for group in (name for name in symmetry.groups if not over(name)):
+    for group in (name for name in symmetry.groups if not fibred_over(name)):
         members = [site for site, reading in readings.items() if group in reading.groups]
         pairs = itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
         every += [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.assignment.passes import chunks_of, is_stored, opened, passed
+from numpyro_symmetry.assignment.passes import chunks_of, in_pieces, is_stored, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import AsSampled, Chains, as_sampled, chains_of, longest_run, worst
 from numpyro_symmetry.diagnostics.checks import warnings_of
@@ -345,7 +345,7 @@ def _rows(
 
 
 def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> Iterator[tuple[str, np.ndarray]]:
-    values = opened(trace.flat(list(out.symmetry.axes)), out.view)
+    values = in_pieces(trace.flat(list(out.symmetry.axes)), out.view)
     return each_invariant(out.view.symmetry, values, out.view, absolute=absolute)
 
 

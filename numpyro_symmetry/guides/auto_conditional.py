@@ -37,7 +37,7 @@ from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.arguments import model_of, refuse_no_option
+from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -145,7 +145,7 @@ class AutoConditional(AutoGuide):
         progress_bar: bool = True,
     ) -> None:
         refuse_base_guides(base_guide)
-        model = model_of(base_guide, model, "AutoConditional(base_guide, model=model)")
+        model = model_of_guide(base_guide, model, "AutoConditional(base_guide, model=model)")
         super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
         self.base = base_guide
         self.source: Source | None = None

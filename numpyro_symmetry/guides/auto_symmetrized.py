@@ -32,7 +32,7 @@ from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.arguments import model_of, refuse_no_option
+from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -169,7 +169,7 @@ class AutoSymmetrized(AutoGuide):
         )
         self._parameters: tuple[Trace, Trace] | None = None
         self._compiled: Compiled | None = None
-        self.model = model_of(base_guide, model, "AutoSymmetrized(base_guide, symmetry, model=model)")
+        self.model = model_of_guide(base_guide, model, "AutoSymmetrized(base_guide, symmetry, model=model)")
 
     of_gaussian = classmethod(given_gaussian.of_gaussian)
 

@@ -94,7 +94,7 @@ Part = ArrayLike | SignedPermutation | Hard
 Element = dict[str, Part]
 
 
-def over(name: str) -> tuple[str, ...]:
+def fibred_over(name: str) -> tuple[str, ...]:
     """Labels over which a group is fibred, outermost first: ``("a", "a/b")`` for ``"a/b/c"``."""
     return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
 
@@ -108,7 +108,7 @@ def taken_along(values: Any, index: Any, axis: int = -1) -> Any:
 
 def at_source(values: Any, name: str, step: Mapping[str, Hard]) -> Any:
     """A fibred group's array ``(..., *cells, n)``, read for each cell at the cell that ``step`` brings there."""
-    labels = over(name)
+    labels = fibred_over(name)
     for depth, label in zip(range(len(labels), 0, -1), labels, strict=True):
         if label in step:
             index = step[label].permutation
@@ -161,7 +161,7 @@ def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
     """Elements ``(*leading, *cells, n)`` as one batch, of NumPy."""
 
     def one(name: str, x: Any) -> np.ndarray:
-        return np.asarray(x).reshape(-1, *np.shape(x)[-1 - len(over(name)) :])
+        return np.asarray(x).reshape(-1, *np.shape(x)[-1 - len(fibred_over(name)) :])
 
     return {name: Hard.of(part).each(lambda x, name=name: one(name, x)) for name, part in element.items()}
 

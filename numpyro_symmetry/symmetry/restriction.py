@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, labels
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 
 
 def axes_of_groups(
@@ -16,7 +16,7 @@ def axes_of_groups(
     found = {}
     for site, entries in axes.items():
         here = {str(axis.group) for axis in labels(entries) if axis.group in names}
-        stays = here | {label for name in here for label in over(name)}
+        stays = here | {label for name in here for label in fibred_over(name)}
         if here:
             left = ((entry, _kept(entry, stays)) for entry in entries)
             found[site] = tuple(now for was, now in left if now is not None or not isinstance(was, VIRTUAL))
@@ -42,4 +42,4 @@ def with_total(axes: Mapping[str, tuple[AxisEntry, ...]], total: float | None) -
 
 def column_axes(names: Iterable[str]) -> dict[str, tuple[AxisEntry, ...]]:
     """Axes of what units compute on data, a column for each: of each group an array ``(num_data, *cells, n)``."""
-    return {name: (None, *over(name), name) for name in names}
+    return {name: (None, *fibred_over(name), name) for name in names}

@@ -34,7 +34,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, stacks_of
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain, in_words
 from numpyro_symmetry.symmetry.groups import Group
-from numpyro_symmetry.symmetry.hard import Element, over, products
+from numpyro_symmetry.symmetry.hard import Element, fibred_over, products
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
 from numpyro_symmetry.symmetry.pytrees import as_given, as_sites
@@ -107,7 +107,7 @@ class Symmetry:
     nouns: Nouns = field(default=MODEL, compare=False)
 
     def __post_init__(self) -> None:
-        given = {name: checks.as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
+        given = {name: checks.as_field(name, getattr(self, name)) for name in _MAPPINGS}
         axes = {site: check_entries(site, entries) for site, entries in by_site(given["axes"]).items()}
         check_families(axes)
         sizes = {name: checks.as_size(name, size) for name, size in given["sizes"].items()}
@@ -146,8 +146,8 @@ class Symmetry:
                 self.sizes.get(name),
                 self.kinds.get(name, "permutation"),
                 self.orbits.get(name),
-                over(name),
-                tuple(self.sizes[label] for label in over(name) if label in self.sizes),
+                fibred_over(name),
+                tuple(self.sizes[label] for label in fibred_over(name) if label in self.sizes),
             )
             for name in self.group_names()
             if self.kinds.get(name) != "fixed"
@@ -253,7 +253,7 @@ class Symmetry:
         names = as_names(names, "names", example=str(tuple(self.groups)[:1] or ("hidden",)))
         if unknown := sorted(set(names) - set(self.groups)):
             raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
-        fixed = {label for name in names for label in over(name)} - set(names)
+        fixed = {label for name in names for label in fibred_over(name)} - set(names)
         return self.on_axes(axes_of_groups(self.axes, names), dict(self.kinds) | dict.fromkeys(fixed, "fixed"))
 
     def without_signs(self) -> Symmetry:

@@ -23,7 +23,7 @@ from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, 
 from numpyro_symmetry.assignment.problem import move, pooled_axes
 from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.hard import from_element, over
+from numpyro_symmetry.symmetry.hard import fibred_over, from_element
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, PlainDraws
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
@@ -340,7 +340,7 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
         mean, variance, names = value.mean(0), value.var(0), [axis.group for axis in axes[site]]
         for name in dict.fromkeys(filter(None, names)):
             # one block where none of them move
-            at = [names.index(label) for label in (*over(name), name)]
+            at = [names.index(label) for label in (*fibred_over(name), name)]
             blocks = math.prod(mean.shape[k] for k in at[:-1])
             shape = blocks, mean.shape[at[-1]], mean.size // (blocks * mean.shape[at[-1]])
             first, second = (np.moveaxis(x, at, range(len(at))).reshape(shape) for x in (mean, variance))

@@ -24,7 +24,7 @@ from numpyro_symmetry.assignment.family import (
     mean_statistics,
     problem_of,
 )
-from numpyro_symmetry.assignment.passes import opened, passed
+from numpyro_symmetry.assignment.passes import in_pieces, passed
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
@@ -265,7 +265,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     plain = view.symmetry
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    source = Side.of_pieces(opened(draws, view), trace.leading, view)
+    source = Side.of_pieces(in_pieces(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
     effort = SearchEffort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None

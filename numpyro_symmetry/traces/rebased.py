@@ -15,7 +15,7 @@ import xarray as xr
 from jax import Array
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, State, family_of, objective_of
-from numpyro_symmetry.assignment.passes import is_stored, opened
+from numpyro_symmetry.assignment.passes import in_pieces, is_stored
 from numpyro_symmetry.containers import Trace, read, write_by_region
 from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html, inverse
@@ -251,7 +251,7 @@ class Rebased(NamedTuple):
         refuse_other_draws(*named, ("the relabelled draws", "data"))
         refuse_other_names(*named, list(self.symmetry.axes), ("the relabelled draws", "data"), along=along)
         refuse_cost_of_others(cost, trace, along)
-        plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
+        plain, pieces = self.view.symmetry, in_pieces(trace.flat(list(self.view.shapes)), self.view)
         family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 

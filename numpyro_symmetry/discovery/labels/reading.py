@@ -127,7 +127,7 @@ class Reading:
         free = [serial for serial, atom in atoms.items() if not atom.is_pinned]
         values = itertools.chain(self.walk.record, self.sites.values())
         try:
-            return self._with_chains(chains(values, self.walk.pointers, atoms, free))
+            return self._with_chains(chains(values, self.walk.memberships, atoms, free))
         except SymmetryError:
             # on a site an axis stands without the axis that it would be fibred over: its cells move together
             return self.without_fibres()

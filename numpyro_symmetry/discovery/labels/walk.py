@@ -29,7 +29,15 @@ from numpyro_symmetry.discovery.labels.terms import (
     resolve,
     unify,
 )
-from numpyro_symmetry.discovery.labels.values import Dependence, Known, Piece, Typed, Value, axes_of_constant
+from numpyro_symmetry.discovery.labels.values import (
+    Dependence,
+    Known,
+    Membership,
+    Segment,
+    Typed,
+    Value,
+    axes_of_constant,
+)
 from numpyro_symmetry.models.compat import called, frames_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
@@ -79,7 +87,7 @@ class Operation(NamedTuple):
     source: str
     equation: Any
     walk: Walk
-    pieces: set[Piece]
+    pieces: set[Segment]
 
     def meet(self, a: Term, b: Term) -> Term:
         """Unify the labels of two axes whose entries correspond one to one."""
@@ -122,9 +130,8 @@ class Walk:
         Labels of every value met, for telling which axes always stand together.
     cells
         Labels of axes over which the program being walked is repeated (`jax.lax.scan`), which its values do not show.
-    pointers
-        ``(axis, axis pointed into, tag of the indices)`` for every gather by data: each entry of the one belongs to an
-        entry of the other.
+    memberships
+        For every gather by data: each entry of the axis that it makes belongs to an entry of the axis pointed into.
     meetings
         Part of a latent axis -> tags of the data, other than real ones, that values made of it meet.
     shadows
@@ -138,8 +145,8 @@ class Walk:
     rules: Mapping[str, Rule]
     record: list[tuple[Term, ...]] = field(default_factory=list)
     cells: tuple[Term, ...] = ()
-    pointers: list[tuple[Term, Term, object]] = field(default_factory=list)
-    meetings: dict[Piece, set[object]] = field(default_factory=dict)
+    memberships: list[Membership] = field(default_factory=list)
+    meetings: dict[Segment, set[object]] = field(default_factory=dict)
     shadows: list[tuple[Term, Term]] = field(default_factory=list)
     counted: list[Term] | None = None
     line: str = ""

@@ -26,7 +26,7 @@ from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
 from numpyro_symmetry.discovery.proof.prove import holds_on, is_firmly_inside, sites_left
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_to
 from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import new_name, padded
 from numpyro_symmetry.symmetry.components import by_key
@@ -160,7 +160,7 @@ def _exchanges_that_hold(
     tries, refused = itertools.count(), set[Exchange]()
     known: dict[Any, list[set[int]]] = {}
     tasks = list(_tasks(suspects, axes))
-    for first, second, parts in through(tasks, len(tasks)):
+    for first, second, parts in track(tasks, len(tasks)):
         taken: set[Any] = set()
         for chosen in _sets(parts):
             # an exchange that does no more than negate sites is left to the search for signs
