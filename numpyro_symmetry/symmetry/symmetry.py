@@ -109,7 +109,7 @@ class Symmetry:
     def __post_init__(self) -> None:
         given = {name: checks.as_field(name, getattr(self, name)) for name in _MAPPINGS}
         axes = {site: check_entries(site, entries) for site, entries in by_site(given["axes"]).items()}
-        check_families(axes)
+        check_families(axes, self.nouns)
         sizes = {name: checks.as_size(name, size) for name, size in given["sizes"].items()}
         orbits = {name: checks.as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
         kinds, names = given["kinds"], group_names(axes)
@@ -118,8 +118,8 @@ class Symmetry:
         kinds = {name: kind for name, kind in kinds.items() if kind not in ("permutation", PERMUTATION)}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
-        checks.check_fibres(self.stacks)
-        checks.check_complements(axes, kinds, orbits)
+        checks.check_fibres(self.stacks, self.nouns)
+        checks.check_complements(axes, kinds, orbits, self.nouns)
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
@@ -367,7 +367,7 @@ class Symmetry:
                 f"restrict names {self.nouns.array}s {unknown}, but the symmetry acts on {sorted(self.axes)}."
             )
         axes = {site: entries for site, entries in self.axes.items() if site in sites}
-        check_families(axes)
+        check_families(axes, self.nouns)
         signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
         odd = {name for name, group in self.groups.items() if group.signed} - signed
         kept = {name: kind for name, kind in self.kinds.items() if name not in odd}
