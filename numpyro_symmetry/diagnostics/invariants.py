@@ -107,7 +107,7 @@ def each_invariant(
 
     With ``absolute`` only those that signs would not change either, as if all groups had them.
     """
-    readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
+    readings = {site: _reading(symmetry, site, values[site], absolute=absolute) for site in symmetry.axes}
     names = {site: view.stacks[site].name if view is not None else site for site in readings}
     every = [
         _Invariant(name, (site,), of)
@@ -167,7 +167,7 @@ def has_both_signs(values: Any) -> bool:
     return all(np.any(each(values, lambda x: [bool((x < 0).any()), bool((x > 0).any())]), axis=0))
 
 
-def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Reading:
+def _reading(symmetry: Symmetry, site: str, values: Any, *, absolute: bool) -> _Reading:
     shape, axes = axes_of(symmetry, site, values.shape[1:])
     names = tuple(axis.group for axis in axes)
     flips, pooled = any(axis.signed for axis in axes), pooled_axes(axes)

@@ -139,7 +139,7 @@ def posterior_of(
         else:
             trace = read(data, symmetry, num_leading_dims, lazily=True)
             lengths = tuple(map(len, trace.chains)) or trace.lengths
-        return _of_trace(trace, symmetry, name, lengths, options.sites, independent or trace.are_members)
+        return _of_trace(trace, symmetry, name, lengths, options.sites, independent=independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
 
@@ -184,6 +184,7 @@ def _of_trace(
     name: str,
     lengths: tuple[int, ...],
     sites: Collection[str] | None,
+    *,
     independent: bool,
 ) -> PosteriorDraws:
     if missing := sorted(set(symmetry.axes) - set(trace.values)):
