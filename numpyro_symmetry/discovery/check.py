@@ -159,7 +159,9 @@ def check_symmetry(
 
     with asking(question.nouns), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
         say(f"reading the {question.nouns.whole}")
-        joint, symmetry = _log_joint(question, symmetry) if question.argnum is None else _outputs(question, symmetry)
+        joint, symmetry = (
+            _log_joint(question, symmetry) if question.argnum is None else _outputs(question, question.argnum, symmetry)
+        )
         frozen = freeze(joint, ways_to_give(joint.args, joint.kwargs)).frozen
         bound = symmetry.bind(draw(frozen, question.rng, 1.0))
         if not movable(bound):
@@ -200,10 +202,9 @@ def _log_joint(question: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmet
     return LogJoint(model, args, kwargs, key, sites), symmetry
 
 
-def _outputs(question: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
+def _outputs(question: Question, argnum: int, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
     """The outputs of a function; one array at two paths is one site, which moves at both."""
-    assert question.argnum is not None
-    outputs = outputs_of_function(question.model, question.args, question.kwargs, question.argnum)
+    outputs = outputs_of_function(question.model, question.args, question.kwargs, argnum)
     outputs.program(Data({}, {}, {}))  # refused unless it is deterministic
-    ties = ties_of(question.args[question.argnum])
+    ties = ties_of(question.args[argnum])
     return outputs, replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})

@@ -185,7 +185,7 @@ def _symmetry_of(
     # labels leave no group, no axes of which only numbers can tell, no signs and no exchanges
     if not (
         read.claimed.groups
-        or read.reading.blocks(read.claimed)
+        or read.reading.blocks()
         or read.even
         or is_plausible(read.suspects, read.reading.unlabelled_axes(read.claimed))
     ):
@@ -306,7 +306,7 @@ def _sources(read: _Read, question: Question) -> Sources:
     # observed values are arguments as well, to be redrawn (numbers of Python too), unless the model looks at them
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
     model = freeze(read.joint, list(ways))
-    far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
+    far = not read.opaque or bool(read.reading.blocks()) or read.may_be_signed(read.claimed)
     return Sources.of(model, opaque=read.opaque, rng=question.rng, reaches_far=far)
 
 
@@ -316,7 +316,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     say("verifying the symmetry")
     tried, found, refused = _groups_that_hold(read, sources)
     messages = [refusal_message(name, proof) for name, proof in refused.items()]
-    if blocks := reading.blocks(found):
+    if blocks := reading.blocks():
         say("trying what no rule has followed")
         # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)

@@ -203,21 +203,19 @@ class AutoSymmetrized(AutoGuide):
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
         requirements.refuse_handlers_around(self.base, trace)
-        if is_new := self.layout is None:
-            self._set_up(trace, args, kwargs)
+        layout = self._set_up(trace, args, kwargs) if (is_new := self.layout is None) else self.layout
         prove_again(self, args, kwargs)
         warn_of_scanned_chains(self._chains)
         requirements.refuse_plate_around_everything(self)
-        assert self.layout is not None
-        if not self.layout.symmetry.groups:
+        if not layout.symmetry.groups:
             return result
-        requirements.refuse_enumerated(self.base, self.layout, trace, args, kwargs)
+        requirements.refuse_enumerated(self.base, layout, trace, args, kwargs)
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
-        key = key_for(self.estimator, self.layout)
+        key = key_for(self.estimator, layout)
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
-        information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
-        information *= least_weight(weights, list(self.layout.symmetry.axes))
+        information = information_at(self.base, layout, trace, args, kwargs, key, once=is_new, **options)
+        information *= least_weight(weights, list(layout.symmetry.axes))
         name, infer = f"_{self.prefix}_correction", {"is_auxiliary": True}
         with handlers.trace() as correction:
             numpyro.sample(name, LogFactor(-information), obs=jnp.empty((0,)), infer=infer)
@@ -361,10 +359,11 @@ class AutoSymmetrized(AutoGuide):
         with blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
             return trace_model(self.base, args, kwargs, rng_key)
 
-    def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layout:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
         self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features, self._proved = found[:-1]
         self._chains, self._compiled = found.chains, None
+        return found.layout
 
     def _refuse_wrong_parameters(
         self, params: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, model_too: bool = False

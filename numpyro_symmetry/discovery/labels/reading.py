@@ -68,7 +68,7 @@ class Reading:
         """Every atom on an axis of a site, in the order of the sites."""
         return {atom.serial: atom for axes in self.sites.values() for term in axes for atom in atoms_of(term)}
 
-    def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
+    def blocks(self) -> dict[int, list[Block]]:
         """Size -> blocks: sets of whole axes that only soft reasons have coloured, and numbers may yet prove free.
 
         A block is the axes of one atom, or a single axis of which the program used parts on their own. Sizes with too
