@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from numpyro_symmetry.assignment.passes import Stored, StoredSubject, held, passed, stored_subject
+from numpyro_symmetry.assignment.passes import Stored, StoredSubject, held, map_reduce, stored_subject
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Axis, Group, Hard, PlainView, Symmetry
@@ -160,7 +160,9 @@ def family_of(cost: Cost, source: Side, symmetry: Symmetry, read: Mapping[str, C
 # ---- two families ------------------------------------------------------------------------------------------------
 
 
-def alone(statistics: Callable[[Items], Statistics], natural: Callable[[Statistics], Natural], draw: int) -> Natural:
+def natural_of_draw(
+    statistics: Callable[[Items], Statistics], natural: Callable[[Statistics], Natural], draw: int
+) -> Natural:
     """Natural parameters and log-partition of one draw, whose statistics are taken for the mean."""
     return natural({name: x[0].astype(float) for name, x in statistics(np.array([draw])).items()})
 
@@ -185,7 +187,7 @@ def squares(
         statistics,
         axes,
         natural,
-        partial(alone, statistics, natural),
+        partial(natural_of_draw, statistics, natural),
         carrier,
         num_draws,
         coordinates=coordinates,
@@ -210,7 +212,7 @@ def gaussian(mean: Arrays, variance: Arrays, weights: Mapping[str, float] | None
 # ---- any family --------------------------------------------------------------------------------------------------
 
 
-def acting(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
+def acting_groups(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
     """The groups on which a family's statistics depend."""
     named = {axis.group for axes in family.axes.values() for axis in axes}
     return {name: group for name, group in groups.items() if name in named}
@@ -248,7 +250,7 @@ def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> S
         found = here.statistics(items)
         return None, {name: move(x, here.axes[name], labels).sum(0, dtype=float) for name, x in found.items()}
 
-    _, totals = passed(family, blocks(family, acting(family, groups)), moved)
+    _, totals = map_reduce(family, blocks(family, acting_groups(family, groups)), moved)
     return {name: np.asarray(total) / family.num_draws for name, total in totals.items()}
 
 
@@ -260,7 +262,7 @@ def objective_of(family: Family, groups: dict[str, Group], state: State) -> floa
     def carried(here: Family, items: slice) -> tuple[None, float]:
         return None, float(here.carrier(here.statistics(items)).sum())
 
-    _, carrier = passed(family, blocks(family, acting(family, groups)), carried)
+    _, carrier = map_reduce(family, blocks(family, acting_groups(family, groups)), carried)
     return (
         sum(float(np.vdot(eta, means[name])) for name, eta in natural.items()) - partition + carrier / family.num_draws
     )

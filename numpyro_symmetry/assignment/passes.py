@@ -251,8 +251,8 @@ def stored_subject(subject: Any) -> StoredSubject | None:
 Work = Callable[[Any, slice], tuple[Any, Any]]
 
 
-def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any], Any]:
-    """Work on every block of draws.
+def map_reduce(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any], Any]:
+    """Work on every block of draws, and sum over blocks.
 
     Parameters
     ----------
@@ -369,12 +369,12 @@ def _added(total: Any, part: Any) -> Any:
 
 def each(values: Any, of: Callable[[np.ndarray], Any]) -> list[Any]:
     """``of(block)`` for every block of an array ``(draw, *event)``."""
-    return passed(values, chunks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
+    return map_reduce(values, chunks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
 
 
 def summed(values: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """The sum of ``of(block)`` over all blocks of an array ``(draw, *event)``."""
-    return passed(values, chunks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
+    return map_reduce(values, chunks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
 
 
 def _block(values: Any, items: slice) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_symmetry.assignment.family import Side
-from numpyro_symmetry.assignment.passes import chunks_of, each, passed, summed
+from numpyro_symmetry.assignment.passes import chunks_of, each, map_reduce, summed
 from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
@@ -148,7 +148,7 @@ def _tables(
 
     num_draws = len(next(iter(values.values())))
     blocks = list(slices(num_draws, sum(math.prod(reading.shape) for reading in used.values())))
-    kept, _ = passed(Side(here, leading=(num_draws,)), blocks, of)
+    kept, _ = map_reduce(Side(here, leading=(num_draws,)), blocks, of)
     columns = [list(tables) for tables in zip(*kept, strict=True)]
     del kept
     for part in parts:
@@ -183,7 +183,7 @@ def _reading(symmetry: Symmetry, site: str, values: Any, *, absolute: bool) -> _
             is_single = bool((x == x.astype(np.float32)).all())
         return (largest, is_single), x.mean(pooled, keepdims=True) * len(x)
 
-    kept, total = passed(values, chunks_of(values), sums)
+    kept, total = map_reduce(values, chunks_of(values), sums)
     sizes, are_single = zip(*kept, strict=True)
     center = np.zeros(()) if flips or absolute else total / len(values)
     squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))

@@ -19,7 +19,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
+from numpyro_symmetry.assignment.family import (
+    Coordinate,
+    Cost,
+    Family,
+    Items,
+    Natural,
+    Side,
+    State,
+    Statistics,
+    natural_of_draw,
+)
 from numpyro_symmetry.assignment.problem import move, pooled_axes
 from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
@@ -298,7 +308,7 @@ def _of_arrays(family: Family, arrays: Statistics) -> Family:
     def statistics(items: Items) -> Statistics:
         return {name: array[items] for name, array in arrays.items()}
 
-    point, num_draws = partial(alone, statistics, family.natural), len(next(iter(arrays.values())))
+    point, num_draws = partial(natural_of_draw, statistics, family.natural), len(next(iter(arrays.values())))
     return family._replace(statistics=statistics, point=point, num_draws=num_draws)
 
 

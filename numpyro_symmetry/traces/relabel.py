@@ -12,8 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Family, Natural, State, Statistics, acting, blocks, mean_statistics
-from numpyro_symmetry.assignment.passes import held, passed
+from numpyro_symmetry.assignment.family import (
+    Family,
+    Natural,
+    State,
+    Statistics,
+    acting_groups,
+    blocks,
+    mean_statistics,
+)
+from numpyro_symmetry.assignment.passes import held, map_reduce
 from numpyro_symmetry.assignment.place import place
 from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.symmetry import Group
@@ -95,7 +103,7 @@ def relabel(
     Relabelling
         Its mean objective never fell.
     """
-    moving = acting(family, groups)
+    moving = acting_groups(family, groups)
     natural, partition = start
     state: State | None = None
     best, num_rounds = -np.inf, 0
@@ -199,7 +207,7 @@ def _round(
             totals[name] = moved.sum(0, dtype=float)
         return (one.solution.state, objective + here.carrier(one.found)), totals
 
-    kept, totals = passed(family, blocks(family, groups), placed)
+    kept, totals = map_reduce(family, blocks(family, groups), placed)
     state = {name: concatenate([part[name] for part, _ in kept]) for name in groups}
     objective = np.concatenate([part for _, part in kept])
     return state, objective, {name: total / family.num_draws for name, total in totals.items()}
