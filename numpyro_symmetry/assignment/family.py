@@ -258,11 +258,11 @@ def objective_of(family: Family, groups: dict[str, Group], state: State) -> floa
     """Mean log-likelihood of a draw under given labels, at the natural parameters that make it largest."""
     means = mean_statistics(family, groups, state)
     natural, partition = family.natural(means)
-
-    def carried(here: Family, items: slice) -> tuple[None, float]:
-        return None, float(here.carrier(here.statistics(items)).sum())
-
-    _, carrier = map_reduce(family, blocks(family, acting_groups(family, groups)), carried)
+    _, carrier = map_reduce(
+        family,
+        blocks(family, acting_groups(family, groups)),
+        lambda here, items: (None, float(here.carrier(here.statistics(items)).sum())),
+    )
     return (
         sum(float(np.vdot(eta, means[name])) for name, eta in natural.items()) - partition + carrier / family.num_draws
     )

@@ -263,8 +263,11 @@ def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_
     if question.argnum is None:
         program = read_program(question.model, question.args, question.kwargs, question.key)
     else:
-        function, args, kwargs, argnum = question.model, question.args, question.kwargs, question.argnum
-        program = read_function(outputs_of_function(function, args, kwargs, argnum, zeros_may_fall=zeros_may_fall))
+        program = read_function(
+            outputs_of_function(
+                question.model, question.args, question.kwargs, question.argnum, zeros_may_fall=zeros_may_fall
+            )
+        )
     say("following its axes")
     reading = walked(program, rules)[0]
     claimed = reading.symmetry()

@@ -243,7 +243,6 @@ def _weigh(
 ) -> tuple[LogWeights, np.ndarray | None]:
     """Weights of the proposal's draws, or its centre; ``(chain, draw)`` log weights of draws it was not fitted to."""
     guide, params, latents, rest = proposal
-    _, args, kwargs = model
     num_own = 1 if method == "laplace" else num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
 
     def draws() -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -259,7 +258,9 @@ def _weigh(
 
     total = num_own + (0 if rest is None else rest.num_draws)
     say(f"weighing {total} draws, the program for which is compiled first")
-    weights = log_weights(guide, key_weigh, params, draws(), args, kwargs, num_permutations=num_permutations)
+    weights = log_weights(
+        guide, key_weigh, params, draws(), model.args, model.kwargs, num_permutations=num_permutations
+    )
     own_weights = LogWeights(weights.base[:num_own], weights.information[:num_own])
     if rest is None:
         return own_weights, None
@@ -270,14 +271,13 @@ def _weigh(
 
 def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: Array) -> Iterator[dict[str, Array]]:
     """Draws of the proposal, a block after the other."""
-    guide, params, latents, _ = proposal
-    _, args, kwargs = model
     for k, items in enumerate(blocks):
         # the first block is drawn with the key itself; all others with keys that no splitting of it comes near
         key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
-        shape = (items.stop - items.start,)
-        drawn = guide.sample_posterior(key, dict(params), *args, sample_shape=shape, **kwargs)
-        yield {site: drawn[site] for site in latents}
+        drawn = proposal.guide.sample_posterior(
+            key, dict(proposal.params), *model.args, sample_shape=(items.stop - items.start,), **model.kwargs
+        )
+        yield {site: drawn[site] for site in proposal.latents}
 
 
 def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_order: float) -> LogEvidence:

@@ -62,17 +62,17 @@ class Averaged(NamedTuple):
     Attributes
     ----------
     layout
-        The guide's layout.
-    whole, symmetry
-        The guide's symmetry, and what of it weights average over.
+        The guide's layout, by which weights average over H.
     apart
-        The part that is summed apart.
+        C, or none of it.
+    symmetry, whole
+        What weights average over, and the guide's symmetry.
     """
 
     layout: Layout
-    whole: Symmetry
-    symmetry: Symmetry
     apart: Symmetry
+    symmetry: Symmetry
+    whole: Symmetry
 
 
 def averaged_over(guide: AutoSymmetrized) -> Averaged:
@@ -88,8 +88,8 @@ def averaged_over(guide: AutoSymmetrized) -> Averaged:
         raise not_set_up("guide.setup(rng_key, *model_args)")
     apart = whole.restrict(whole.groups.keys() - layout.symmetry.groups)
     if apart.log_order() <= _MAX_APART:
-        return Averaged(layout, whole, whole, apart)
-    return Averaged(layout, whole, layout.symmetry, apart.restrict([]))
+        return Averaged(layout, apart, whole, whole)
+    return Averaged(layout, apart.restrict([]), layout.symmetry, whole)
 
 
 def log_weights(
@@ -147,8 +147,7 @@ def log_weights(
         Nats.
     """
     kwargs = dict(kwargs or {})
-    averaged = averaged_over(guide)
-    layout, apart = averaged.layout, averaged.apart
+    layout, apart, *_ = averaged_over(guide)
     model_trace = trace_model(guide.model, args, kwargs, jax.random.key(0))
     discrete = bool(discrete_of(model_trace))
 

@@ -159,11 +159,11 @@ def products(every: Mapping[str, Hard]) -> dict[str, Hard]:
 
 def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
     """Elements ``(*leading, *cells, n)`` as one batch, of NumPy."""
-
-    def one(name: str, x: Any) -> np.ndarray:
-        return np.asarray(x).reshape(-1, *np.shape(x)[-1 - len(fibred_over(name)) :])
-
-    return {name: Hard.of(part).each(lambda x, name=name: one(name, x)) for name, part in element.items()}
+    own = {name: -1 - len(fibred_over(name)) for name in element}
+    return {
+        name: Hard.of(part).each(lambda x, first=own[name]: np.asarray(x).reshape(-1, *np.shape(x)[first:]))
+        for name, part in element.items()
+    }
 
 
 def to_element(state: Mapping[str, Hard], leading: tuple[int, ...]) -> Element:

@@ -92,7 +92,8 @@ class Exchange(NamedTuple):
 
 def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], marks: Mapping[str, int]) -> Suspects:
     """Families of sites, and sites that may be reflected, of given priors, shapes and marks of their usage."""
-    kinds = {site: (shapes[site], _kind(fn.support)) for site, fn in priors.items()}
+    # supports by their types: numbers tell apart intervals with different bounds
+    kinds = {site: (shapes[site], type(entrywise(fn.support)).__name__) for site, fn in priors.items()}
     by_name = by_key(((_DIGITS.sub("#", site), kinds[site]), site) for site in kinds).values()
     single = [sites[0] for sites in by_name if len(sites) == 1]
     by_usage = by_key(((marks[site], kinds[site]), site) for site in single).values()
@@ -229,11 +230,6 @@ def _is_unit(support: Any) -> bool:
     """Whether a support is the unit interval, and not its two ends; bounds that were computed are not looked at."""
     bounds: list[Any] = [getattr(entrywise(support), f"{side}_bound", None) for side in ("lower", "upper")]
     return is_interval(support) and not any(isinstance(x, Tracer) or np.ndim(x) for x in bounds) and bounds == [0, 1]
-
-
-def _kind(support: Any) -> str:
-    """The name of a support's type; numbers tell apart intervals with different bounds."""
-    return type(entrywise(support)).__name__
 
 
 def _natural(site: str) -> list[Any]:
