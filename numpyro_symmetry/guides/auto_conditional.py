@@ -290,13 +290,13 @@ class AutoConditional(AutoGuide):
 
         `SVI.init` runs a guide outside jit, for its density.
         """
-        self.source = self._set_up(args, kwargs) if self.source is None else self.source
+        source = self._set_up(args, kwargs) if self.source is None else self.source
         is_start = not is_traced(jnp.zeros(())) and numpyro.get_mask() is not False
-        if is_start and isinstance(self.source, FromObservations):
+        if is_start and isinstance(source, FromObservations):
             data = known.seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
-            self.source = self._proved_again(self.source, args, kwargs)
-        return self.source
+            self.source = source = self._proved_again(source, args, kwargs)
+        return source
 
     def _proved_again(
         self, source: FromObservations, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -339,10 +339,13 @@ class AutoConditional(AutoGuide):
 
     def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source:
         # under jit every array that is made is traced, those of data that the model itself holds too
-        remedy = (
-            "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
+        refuse_set_up_under_jit(
+            "AutoConditional",
+            "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit.",
+            args,
+            kwargs,
+            jnp.zeros(()),
         )
-        refuse_set_up_under_jit("AutoConditional", remedy, args, kwargs, jnp.zeros(()))
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):
             say("looking which sites the data are affine in")
@@ -350,6 +353,7 @@ class AutoConditional(AutoGuide):
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
+        self.source = source
         self._proved = [known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)]
         return source
 
