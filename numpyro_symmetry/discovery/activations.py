@@ -20,7 +20,7 @@ from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_questi
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
-from numpyro_symmetry.discovery.telling import not_finite_message
+from numpyro_symmetry.discovery.messages import not_finite_message
 from numpyro_symmetry.models.compat import body_of, bound, consts_of, inlined
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
+from numpyro_symmetry.discovery.messages import not_finite_message
 from numpyro_symmetry.discovery.proof.diagnose import refusal, words
 from numpyro_symmetry.discovery.proof.evidence import draw, gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
-from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models import discrete_of, outline
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give

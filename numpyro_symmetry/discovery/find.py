@@ -21,6 +21,14 @@ from numpyro_symmetry.discovery.labels.terms import IS_DATA, Reason, Term, axis,
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Dependence, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
+from numpyro_symmetry.discovery.messages import (
+    ARGUMENTS_NOT_FINITE,
+    UNREAD,
+    positive_messages,
+    reason_of,
+    refusal_message,
+    unread_messages,
+)
 from numpyro_symmetry.discovery.proof.cells import with_cells
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, suspects_of, with_exchanges
@@ -29,14 +37,6 @@ from numpyro_symmetry.discovery.proof.propose import Block, Claim, proved_groups
 from numpyro_symmetry.discovery.proof.prove import Proof
 from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
-from numpyro_symmetry.discovery.telling import (
-    ARGUMENTS_NOT_FINITE,
-    UNREAD,
-    positive_messages,
-    reason_of,
-    refusal_message,
-    unread_messages,
-)
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way

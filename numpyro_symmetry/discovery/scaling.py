@@ -17,10 +17,10 @@ import numpy as np
 
 from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
+from numpyro_symmetry.discovery.messages import not_finite_message
 from numpyro_symmetry.discovery.proof.evidence import draw
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
-from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying, track
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError, as_html, as_symmetry

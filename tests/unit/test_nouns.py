@@ -23,9 +23,9 @@ from numpyro_symmetry import (
     loss_barrier,
 )
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.messages import reason_of
 from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.prove import Outcome
-from numpyro_symmetry.discovery.telling import reason_of
 from numpyro_symmetry.symmetry.nouns import FUNCTION, MODEL
 from numpyro_symmetry.traces.acting import act
 
