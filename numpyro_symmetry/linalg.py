@@ -127,7 +127,7 @@ def _with_gradient(function: Callable[..., Array]) -> Callable[..., tuple[Array,
 # ---- factors and solves, reverse mode only --------------------------------------------------------------------------
 
 
-def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
+def _solver(*, transposed: bool) -> Callable[[Array, Array], Array]:
     single = one_by_one(partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed))
 
     @jax.custom_batching.custom_vmap
@@ -146,7 +146,7 @@ def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
     return solver
 
 
-_forward, _backward = _solver(False), _solver(True)
+_forward, _backward = _solver(transposed=False), _solver(transposed=True)
 
 
 @jax.custom_vjp
@@ -198,24 +198,26 @@ def _gram_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Ar
 gram_factor.defvjp(_gram_forward, _gram_backward)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _solve(factor: Array, right: Array, transposed: bool) -> Array:
-    return (_backward if transposed else _forward)(factor, right)
+def _differentiable_solver(*, transposed: bool) -> Any:
+    """A solve whose cotangents are solves by the transposed factor."""
+    solve, adjoint = (_backward, _forward) if transposed else (_forward, _backward)
+    rule = jax.custom_vjp(solve)
+
+    def forward(factor: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
+        solution = rule(factor, right)
+        return solution, (factor, solution)
+
+    def backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+        factor, solution = residuals
+        to_right = adjoint(factor, cotangent)
+        outer = product(solution, to_right.T) if transposed else product(to_right, solution.T)
+        return -jnp.tril(outer), to_right
+
+    rule.defvjp(forward, backward)
+    return rule
 
 
-def _solve_forward(factor: Array, right: Array, transposed: bool) -> tuple[Array, tuple[Array, Array]]:
-    solution: Any = _solve(factor, right, transposed)
-    return solution, (factor, solution)
-
-
-def _solve_backward(transposed: bool, residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
-    factor, solution = residuals
-    to_right = (_forward if transposed else _backward)(factor, cotangent)
-    outer = product(solution, to_right.T) if transposed else product(to_right, solution.T)
-    return -jnp.tril(outer), to_right
-
-
-_solve.defvjp(_solve_forward, _solve_backward)
+_solve, _solve_transposed = _differentiable_solver(transposed=False), _differentiable_solver(transposed=True)
 
 
 def solve_triangular(factor: Array, right: Array, *, transposed: bool = False) -> Array:
@@ -236,7 +238,7 @@ def solve_triangular(factor: Array, right: Array, *, transposed: bool = False) -
         Of the shape of ``right``.
     """
     columns = right[:, None] if right.ndim == 1 else right
-    solution: Any = _solve(*varying_alike((factor, columns)), transposed)
+    solution = (_solve_transposed if transposed else _solve)(*varying_alike((factor, columns)))
     return solution.reshape(right.shape)
 
 

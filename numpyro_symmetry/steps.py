@@ -79,7 +79,7 @@ def say(step: str) -> None:
         _show(speaker.bar, f"{speaker.work}: {step}")
 
 
-def through(parts: Iterable[T], count: int) -> Iterator[T]:
+def track(parts: Iterable[T], count: int) -> Iterator[T]:
     """The parts of a step in turn, of which it is told how many are done and about how long the others take.
 
     Where parts have parts, those of the outermost that are many enough to foretell anything.

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from numpyro_symmetry.assignment.passes import Over, Stored, held, over, passed
+from numpyro_symmetry.assignment.passes import Stored, StoredSubject, held, map_reduce, stored_subject
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Axis, Group, Hard, PlainView, Symmetry
@@ -81,11 +81,13 @@ class Side(NamedTuple):
         return math.prod(self.leading)
 
     @property
-    def over(self) -> Over | None:
+    def stored(self) -> StoredSubject | None:
         """Where a stored batch is read from, and how a side is made of it; ``None`` for a batch in memory."""
         sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
         source, alike = next(sources, None), self._replace(loc={})
-        return None if source is None else Over(source.only(self.loc), lambda arrays: alike._replace(loc=arrays))
+        return (
+            None if source is None else StoredSubject(source.only(self.loc), lambda arrays: alike._replace(loc=arrays))
+        )
 
     def without(self, sites: Collection[str]) -> Side:
         """The side without these sites, or as it is if none would be left."""
@@ -117,7 +119,7 @@ class Family(NamedTuple):
         Whether it is a log-likelihood, and not a distance.
     coordinates
         Site -> how its values are read; empty where statistics are not read off the values of sites.
-    over
+    stored
         Where stored draws are read from, and how their family is made once they are; ``None`` for draws in memory.
     """
 
@@ -129,7 +131,7 @@ class Family(NamedTuple):
     num_draws: int
     in_nats: bool = False
     coordinates: Mapping[str, Coordinate] = {}
-    over: Over | None = None
+    stored: StoredSubject | None = None
 
 
 @runtime_checkable
@@ -149,16 +151,18 @@ def is_cost(cost: object) -> bool:
 def family_of(cost: Cost, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
     """A cost's family over draws, in memory or stored."""
     family = cost.family(source, symmetry, read)
-    if (stored := over(source)) is None:
+    if (stored := stored_subject(source)) is None:
         return family
     read = family.coordinates or read
-    return family._replace(over=stored._replace(make=lambda arrays: cost.family(stored.make(arrays), symmetry, read)))
+    return family._replace(stored=stored._replace(make=lambda arrays: cost.family(stored.make(arrays), symmetry, read)))
 
 
 # ---- two families ------------------------------------------------------------------------------------------------
 
 
-def alone(statistics: Callable[[Items], Statistics], natural: Callable[[Statistics], Natural], draw: int) -> Natural:
+def natural_of_draw(
+    statistics: Callable[[Items], Statistics], natural: Callable[[Statistics], Natural], draw: int
+) -> Natural:
     """Natural parameters and log-partition of one draw, whose statistics are taken for the mean."""
     return natural({name: x[0].astype(float) for name, x in statistics(np.array([draw])).items()})
 
@@ -183,7 +187,7 @@ def squares(
         statistics,
         axes,
         natural,
-        partial(alone, statistics, natural),
+        partial(natural_of_draw, statistics, natural),
         carrier,
         num_draws,
         coordinates=coordinates,
@@ -208,7 +212,7 @@ def gaussian(mean: Arrays, variance: Arrays, weights: Mapping[str, float] | None
 # ---- any family --------------------------------------------------------------------------------------------------
 
 
-def acting(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
+def acting_groups(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
     """The groups on which a family's statistics depend."""
     named = {axis.group for axes in family.axes.values() for axis in axes}
     return {name: group for name, group in groups.items() if name in named}
@@ -232,8 +236,8 @@ def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = No
     if chunk_size is not None:
         return list(slices(family.num_draws, 1, chunk_size))
     sample = family
-    if family.over is not None:
-        sample = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
+    if family.stored is not None:
+        sample = family.stored.make(held(family.stored.source.blank(), slice(0, 1), family.num_draws))
     sizes = (math.prod(x.shape[1:]) for x in sample.statistics(slice(0, 1)).values())
     return list(slices(family.num_draws, sum(sizes) + sum(g.degree**2 for g in groups.values())))
 
@@ -246,7 +250,7 @@ def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> S
         found = here.statistics(items)
         return None, {name: move(x, here.axes[name], labels).sum(0, dtype=float) for name, x in found.items()}
 
-    _, totals = passed(family, blocks(family, acting(family, groups)), moved)
+    _, totals = map_reduce(family, blocks(family, acting_groups(family, groups)), moved)
     return {name: np.asarray(total) / family.num_draws for name, total in totals.items()}
 
 
@@ -254,11 +258,11 @@ def objective_of(family: Family, groups: dict[str, Group], state: State) -> floa
     """Mean log-likelihood of a draw under given labels, at the natural parameters that make it largest."""
     means = mean_statistics(family, groups, state)
     natural, partition = family.natural(means)
-
-    def carried(here: Family, items: slice) -> tuple[None, float]:
-        return None, float(here.carrier(here.statistics(items)).sum())
-
-    _, carrier = passed(family, blocks(family, acting(family, groups)), carried)
+    _, carrier = map_reduce(
+        family,
+        blocks(family, acting_groups(family, groups)),
+        lambda here, items: (None, float(here.carrier(here.statistics(items)).sum())),
+    )
     return (
         sum(float(np.vdot(eta, means[name])) for name, eta in natural.items()) - partition + carrier / family.num_draws
     )

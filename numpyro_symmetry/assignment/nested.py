@@ -17,7 +17,7 @@ from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move, where
 from numpyro_symmetry.symmetry import Axis, Group, Hard
 from numpyro_symmetry.symmetry.axes import FREE
-from numpyro_symmetry.symmetry.hard import over, then
+from numpyro_symmetry.symmetry.hard import fibred_over, then
 
 MAX_ROUNDS = 20
 _ROUNDING = 1e-12
@@ -37,8 +37,8 @@ class NestedGroups(NamedTuple):
 def nested_groups(problem: Problem) -> list[NestedGroups]:
     """Each group that moves blocks in which others move, with the groups that are fibred over it."""
     inner = [name for name in problem.groups if "/" in name]
-    roots = dict.fromkeys(over(name)[0] for name in inner)
-    return [NestedGroups(root, tuple(name for name in inner if over(name)[0] == root)) for root in roots]
+    roots = dict.fromkeys(fibred_over(name)[0] for name in inner)
+    return [NestedGroups(root, tuple(name for name in inner if fibred_over(name)[0] == root)) for root in roots]
 
 
 def solve_nested(problem: Problem, solve: Solve) -> Solution:
@@ -83,7 +83,7 @@ def pairs(problem: Problem, nest: NestedGroups) -> Iterator[Problem]:
     prefix = f"{root}/"
     groups = {
         name.removeprefix(prefix): problem.groups[name]._replace(
-            over=over(name.removeprefix(prefix)), cells=problem.groups[name].cells[1:]
+            over=fibred_over(name.removeprefix(prefix)), cells=problem.groups[name].cells[1:]
         )
         for name in inner
     }
@@ -240,7 +240,7 @@ def _cut(problem: Problem, root: str) -> Problem:
         if name.startswith(f"{root}/"):
             for cell in range(problem.groups[root].degree):
                 own = _in_cell(root, cell, name.split("/", 1)[1])
-                groups[own] = group._replace(over=over(own), cells=group.cells[1:])
+                groups[own] = group._replace(over=fibred_over(own), cells=group.cells[1:])
         elif name != root:
             groups[name] = group
     return Problem(tuple(cut for term in problem.terms for cut in cut_term(term)), groups)

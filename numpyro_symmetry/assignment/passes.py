@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_symmetry.chunks import CHUNK, at_once, batched, slices
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import PlainView, SymmetryError
 from numpyro_symmetry.symmetry.errors import need
 
@@ -65,14 +65,14 @@ class Source(NamedTuple):
         read = {site for name in names for site in (stacks[name].sites if name in stacks else (name,))}
         return self._replace(arrays={site: x for site, x in self.arrays.items() if site in read})
 
-    def opened(self, values: Arrays) -> Arrays:
+    def in_pieces(self, values: Arrays) -> Arrays:
         """Draws by site, cut into pieces."""
         return values if self.view is None else self.view.open(values)
 
     def blank(self) -> Arrays:
         """What one draw looks like, without reading any."""
         lead = len(self.leading)
-        return self.opened({site: np.ones((1, *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()})
+        return self.in_pieces({site: np.ones((1, *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()})
 
     def parts(self, items: slice) -> dict[str, list[Any]]:
         """Site -> draws ``items``, an array for each chain, not yet read."""
@@ -81,7 +81,7 @@ class Source(NamedTuple):
     def at(self, items: slice | np.ndarray) -> Arrays:
         """Draws ``items``, a slice or ascending indices: read, and cut into pieces."""
         if isinstance(items, slice):
-            return self.opened(joined(computed(self.parts(items), self)))
+            return self.in_pieces(joined(computed(self.parts(items), self)))
         from dask.delayed import delayed
 
         # draws that lie close together are read by one task, which keeps no others than those asked for
@@ -94,7 +94,7 @@ class Source(NamedTuple):
         for places, part in zip(np.split(np.arange(len(items)), cuts), _a_few_at_a_time(tasks, self), strict=True):
             for site, x in part.items():
                 found[site][places] = x
-        return self.opened(found)
+        return self.in_pieces(found)
 
     def _along_chains(self, items: slice) -> Iterator[Any]:
         num_draws = self.leading[-1]
@@ -103,7 +103,7 @@ class Source(NamedTuple):
             yield (*np.unravel_index(chain, self.leading[:-1]), slice(low, high))
 
 
-def opened(draws: Arrays, view: PlainView) -> Arrays:
+def in_pieces(draws: Arrays, view: PlainView) -> Arrays:
     """Draws by site cut into pieces; stored draws are cut once they are read."""
     source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
     return view.open(draws) if source is None else source._replace(view=view).draws()
@@ -232,27 +232,27 @@ def _unreadable(source: Source) -> str:
 # ---- passes ------------------------------------------------------------------------------------------------------
 
 
-class Over(NamedTuple):
+class StoredSubject(NamedTuple):
     """The stored subject of a pass: where its draws are read from, and how the subject is made of draws once read."""
 
     source: Source
     make: Callable[[Arrays], Any]
 
 
-def over(subject: Any) -> Over | None:
+def stored_subject(subject: Any) -> StoredSubject | None:
     """How to read the subject of a pass; ``None`` if it is in memory."""
     if isinstance(subject, Stored):
         name = subject.name
-        return Over(subject.source.only([name]), lambda arrays: arrays[name])
-    return getattr(subject, "over", None)
+        return StoredSubject(subject.source.only([name]), lambda arrays: arrays[name])
+    return getattr(subject, "stored", None)
 
 
 # the subject of a pass and a block of its draws -> what is kept, and what is summed
 Work = Callable[[Any, slice], tuple[Any, Any]]
 
 
-def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any], Any]:
-    """Work on every block of draws.
+def map_reduce(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any], Any]:
+    """Work on every block of draws, and sum over blocks.
 
     Parameters
     ----------
@@ -270,12 +270,12 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
         What is kept of every block, in a list, and the sum over all blocks.
     """
     windows = list(batched(blocks, _BLOCKS_IN_A_WINDOW))
-    return _together(through(_worked_on(subject, windows, work), len(windows)))
+    return _together(track(_worked_on(subject, windows, work), len(windows)))
 
 
 def _worked_on(subject: Any, windows: Sequence[Sequence[slice]], work: Work) -> Iterator[tuple[list[Any], Any]]:
     """What is kept and what is summed of every window."""
-    if (stored := over(subject)) is None:
+    if (stored := stored_subject(subject)) is None:
         yield from (_of_window(work, subject, window) for window in windows)
         return
     from dask.delayed import delayed
@@ -289,7 +289,7 @@ def _worked_on(subject: Any, windows: Sequence[Sequence[slice]], work: Work) -> 
 
 def in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
     """Blocks of draws by name, in order, for work in this process; stored draws are read some windows ahead."""
-    yield from through(_read_in_turn(draws, blocks), len(blocks))
+    yield from track(_read_in_turn(draws, blocks), len(blocks))
 
 
 def _read_in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
@@ -303,7 +303,7 @@ def _read_in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
     windows = list(batched(blocks, _BLOCKS_IN_A_WINDOW))
     tasks = [delayed(joined)(source.parts(_whole(window))) for window in windows]
     for window, arrays in zip(windows, _a_few_at_a_time(tasks, source), strict=True):
-        there = held(source.opened(arrays), _whole(window), math.prod(source.leading))
+        there = held(source.in_pieces(arrays), _whole(window), math.prod(source.leading))
         yield from ({name: there[name][items] for name in draws} for items in window)
 
 
@@ -344,7 +344,7 @@ def _of_stored(
     window: Sequence[slice],
 ) -> tuple[list[Any], Any]:
     """Work on the blocks of a window that was read."""
-    there = held(source.opened(joined(parts)), _whole(window), math.prod(source.leading))
+    there = held(source.in_pieces(joined(parts)), _whole(window), math.prod(source.leading))
     return _of_window(work, make(there), window)
 
 
@@ -369,12 +369,12 @@ def _added(total: Any, part: Any) -> Any:
 
 def each(values: Any, of: Callable[[np.ndarray], Any]) -> list[Any]:
     """``of(block)`` for every block of an array ``(draw, *event)``."""
-    return passed(values, chunks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
+    return map_reduce(values, chunks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
 
 
 def summed(values: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """The sum of ``of(block)`` over all blocks of an array ``(draw, *event)``."""
-    return passed(values, chunks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
+    return map_reduce(values, chunks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
 
 
 def _block(values: Any, items: slice) -> np.ndarray:

@@ -19,7 +19,7 @@ from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Axis, Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
 from numpyro_symmetry.symmetry.axes import FREE
-from numpyro_symmetry.symmetry.hard import inverted, members_at, over
+from numpyro_symmetry.symmetry.hard import fibred_over, inverted, members_at
 
 
 class Term(NamedTuple):
@@ -274,7 +274,7 @@ def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int |
         name, axis = names[position], axes[position]
         part = state.get(name)
         if "/" in name and isinstance(part, Hard):
-            cells = [names.index(label) for label in over(name)]
+            cells = [names.index(label) for label in fibred_over(name)]
             value = gather_axis(value, part if axis.signed else Hard(part.permutation), position, cells, len(axes))
         else:
             value = _move_axis(value, part, axis, position + 1)

@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
 from numpyro_symmetry.assignment.nested import nested_groups, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
 from numpyro_symmetry.symmetry.hard import products
@@ -77,7 +77,7 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
         yes = np.ones(problem.batch, bool)
         return Solution(state, yes, np.ones(problem.batch, int), yes)
     starts = list(_starts(problem, method, rng))
-    tried = (descend(problem, start()) for start in through(starts, len(starts)))
+    tried = (descend(problem, start()) for start in track(starts, len(starts)))
     best = next(tried)
     reached = problem.score(best.state)
     for found in tried:

@@ -4,7 +4,6 @@ from numpyro_symmetry.containers.guide_draws import draws_of_guide, to_arviz
 from numpyro_symmetry.containers.kinds import Container, model_of, read
 from numpyro_symmetry.containers.plain import Members
 from numpyro_symmetry.containers.regions import write_by_region
-from numpyro_symmetry.containers.strangers import is_guide
 from numpyro_symmetry.containers.trace import Trace
 
 __all__ = [
@@ -12,7 +11,6 @@ __all__ = [
     "Members",
     "Trace",
     "draws_of_guide",
-    "is_guide",
     "model_of",
     "read",
     "to_arviz",

@@ -16,7 +16,7 @@ from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.named import draw_dims
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, is_fitted_guide
 
 _EXPECTED = (
     "Draws are expected in a dict, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
@@ -39,11 +39,6 @@ def refusal_of_tree(data: Any, symmetry: Symmetry) -> SymmetryError:
         "sites of a pytree are the paths to its arrays, with dots between the keys. Find the symmetry on such a tree "
         "(find_symmetry(function, args, argnum=0)), or pass the part of the tree that it was found on."
     )
-
-
-def is_guide(data: Any) -> bool:
-    """Whether data are ``(guide, params)``, to draw from, and no draws."""
-    return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
 
 
 def _named(data: Any) -> str:
@@ -82,7 +77,7 @@ _STRANGERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
         lambda x: f"an array of shape {tuple(x.shape)}: name the site that it holds, {{'loc': draws}}",
     ),
     (
-        is_guide,
+        is_fitted_guide,
         lambda x: (
             f"the guide {getattr(x[0], '__name__', _named(x[0]))} and its parameters: pass its draws, "
             "to_arviz(rng_key, guide, params, model_args)"

@@ -20,7 +20,7 @@ from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import is_tree, read
-from numpyro_symmetry.steps import say, saying, through
+from numpyro_symmetry.steps import say, saying, track
 from numpyro_symmetry.symmetry import SymmetryError, as_html, warn
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -251,7 +251,7 @@ def _along(
     count = len(keys)
     losses, influence, effective = np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count))
     say(f"losses at {len(t)} points of the path, the function for which is compiled first")
-    for k, share in enumerate(through(t, len(t))):
+    for k, share in enumerate(track(t, len(t))):
         with staying_in_jax("loss"):
             table = log_likelihood(jnp.asarray(share))
         _refuse_no_losses(table, share)

@@ -22,7 +22,7 @@ from scipy import stats
 from numpyro_symmetry.assignment.entries import by_last_axis
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.chunks import BLOCK, batched, slices
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # chunks of entries of stored draws that are read at once
@@ -63,18 +63,18 @@ class Chains(NamedTuple):
         In how many draws of each chain some number is NaN.
     """
 
-    r_hat: float
-    ess: float
-    tail_ess: float
-    chance: float
-    r_hat_undecided: float
-    num_apart: int
-    furthest: tuple[tuple[float, int], ...]
-    num_judged: int
-    num_still: int
-    num_undefined: int
-    num_infinite: tuple[int, ...]
-    num_not_a_number: tuple[int, ...]
+    r_hat: float = np.nan
+    ess: float = np.nan
+    tail_ess: float = np.nan
+    chance: float = np.nan
+    r_hat_undecided: float = np.nan
+    num_apart: int = 0
+    furthest: tuple[tuple[float, int], ...] = ()
+    num_judged: int = 0
+    num_still: int = 0
+    num_undefined: int = 0
+    num_infinite: tuple[int, ...] = ()
+    num_not_a_number: tuple[int, ...] = ()
 
 
 def chains_of(values: Any) -> Chains:
@@ -127,12 +127,12 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
     num_chains, num_draws, size = values.shape
     some = list(slices(size, num_chains * num_draws))
     if not is_stored(values):
-        return [of(values[..., items]) for items in through(some, len(some))]
+        return [of(values[..., items]) for items in track(some, len(some))]
     from dask.delayed import delayed
 
     run, parts, lots = delayed(of), [], list(batched(some, _AT_ONCE))
     with by_last_axis(values, lots[0][-1].stop) as cut:
-        for lot in through(lots, len(lots)):
+        for lot in track(lots, len(lots)):
             # every entry is in every chunk: the entries of these tasks are held in memory, as copies so that the rest
             # of their chunks is forgotten, and before the tasks run, or each of them would read all chunks
             first, end = lot[0].start, lot[-1].stop
@@ -152,7 +152,7 @@ def _few(values: np.ndarray) -> Iterator[np.ndarray]:
 def worst(parts: Iterable[Chains], num_chains: int) -> Chains:
     """Several lots of entries as one: the worst value of each statistic, and the sum of each count."""
     nothing = (0,) * num_chains
-    found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, (), 0, 0, 0, nothing, nothing)]
+    found = [*parts, Chains(num_infinite=nothing, num_not_a_number=nothing)]
     # the place of each lot's first entry among all
     starts = np.cumsum([0, *(part.num_judged + part.num_still + part.num_undefined for part in found)]).tolist()
     furthest = [(r_hat, start + k) for part, start in zip(found, starts, strict=False) for r_hat, k in part.furthest]
@@ -188,24 +188,20 @@ def _most(values: Sequence[float] | np.ndarray) -> float:
 
 def _chunk(values: np.ndarray, *, briefly: bool = False) -> Chains:
     undefined, infinite = (of(values).any(2).sum(1) for of in (np.isnan, np.isinf))
-    found = worst((_chains(some, briefly) for some in _few(values)), values.shape[0])
+    found = worst((_chains(some, briefly=briefly) for some in _few(values)), values.shape[0])
     return found._replace(num_infinite=tuple(infinite.tolist()), num_not_a_number=tuple(undefined.tolist()))
 
 
-def _chains(values: np.ndarray, briefly: bool) -> Chains:
-    judged, places, num_still, num_undefined = _judged(values)
-    nothing = (0,) * len(values)
+def _chains(values: np.ndarray, *, briefly: bool) -> Chains:
+    rows, nothing = np.moveaxis(values, 2, 0), (0,) * len(values)
+    undefined = np.isnan(rows).any((1, 2))
+    still = ~undefined & (rows == rows[:, :1, :1]).all((1, 2))
+    places = np.flatnonzero(~undefined & ~still)
+    judged = np.moveaxis(rows[places], 0, 2)
     unknown = Chains(
-        r_hat=np.nan,
-        ess=np.nan,
-        tail_ess=np.nan,
-        chance=np.nan,
-        r_hat_undecided=np.nan,
-        num_apart=0,
-        furthest=(),
-        num_judged=judged.shape[2],
-        num_still=num_still,
-        num_undefined=num_undefined,
+        num_judged=len(places),
+        num_still=int(still.sum()),
+        num_undefined=int(undefined.sum()),
         num_infinite=nothing,
         num_not_a_number=nothing,
     )
@@ -232,15 +228,6 @@ def _chains(values: np.ndarray, briefly: bool) -> Chains:
         num_apart=len(apart),
         furthest=_first(list(zip(worse[apart].tolist(), places[apart].tolist(), strict=True))),
     )
-
-
-def _judged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Entries that have an R-hat, and their places; how many never vary; how many are NaN in some draw."""
-    rows = np.moveaxis(values, 2, 0)
-    unknown = np.isnan(rows).any((1, 2))
-    still = ~unknown & (rows == rows[:, :1, :1]).all((1, 2))
-    known = ~unknown & ~still
-    return np.moveaxis(rows[known], 0, 2), np.flatnonzero(known), int(still.sum()), int(unknown.sum())
 
 
 # ---- statistics --------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def _slow(report: Report) -> Iterator[str]:
         )
 
 
-def few(report: Report) -> Iterator[str]:
+def few_effective_draws(report: Report) -> Iterator[str]:
     """Say which effective sample size is too small to rely on quantiles."""
     num_chains, _ = report.shape
 
@@ -210,4 +210,11 @@ def _ambiguous(report: Report) -> Iterator[str]:
 
 
 # each yields sentences on what stands in the way of using a report's draws; the gravest first
-CHECKS: tuple[Callable[[Report], Iterable[str]], ...] = (_stuck, _undefined, _disagreeing, _slow, few, _ambiguous)
+CHECKS: tuple[Callable[[Report], Iterable[str]], ...] = (
+    _stuck,
+    _undefined,
+    _disagreeing,
+    _slow,
+    few_effective_draws,
+    _ambiguous,
+)

@@ -284,17 +284,16 @@ def _compared(
     pooled = {site: np.concatenate([side.values[site] for side in sides]) for site in sides[0].values}
     say("making what no label changes")
     draws = pooled_draws(pooled, sides[0].symmetry)
-    own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
-    slow = watched(draws)
+    slow = np.split(watched(draws), [sides[0].num_draws])
     times = [
-        None if side.independent else energies.longest_autocorrelation_time(slow[items], side.lengths)
-        for side, items in zip(sides, own, strict=True)
+        None if side.independent else energies.longest_autocorrelation_time(own, side.lengths)
+        for side, own in zip(sides, slow, strict=True)
     ]
     length = energies.block_length(times, [side.lengths for side in sides])
     blocks = [energies.exchangeable_blocks(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
     for side, time in zip(sides, times, strict=True):
         _warn_of_short_chains(side, time, length)
-    drawn = [
+    a, b = (
         Drawn(
             name=side.name,
             num_draws=side.num_draws,
@@ -304,10 +303,10 @@ def _compared(
             blocks=cut.number,
         )
         for side, read, time, cut in zip(whole, sides, times, blocks, strict=True)
-    ]
-    nothing = Comparison(
-        a=drawn[0],
-        b=drawn[1],
+    )
+    untested = Comparison(
+        a=a,
+        b=b,
         p_value=np.nan,
         p_by_distance={},
         effect=np.nan,
@@ -317,21 +316,16 @@ def _compared(
         smallest_effect=options.smallest_effect,
         left_out=left_out,
     )
-    if min(cut.number for cut in blocks) < energies.MIN_BLOCKS:
-        return nothing
-    both = energies.joined(blocks[0], blocks[1], sides[0].num_draws)
-    rng, num_first = np.random.default_rng(seed_of(options.rng_key)), blocks[0].number
-    # the same exchanges, whichever side is passed first
-    is_last = _is_last(slow[own[0]], slow[own[1]])
-    sizes = (blocks[1].number, num_first) if is_last else (num_first, blocks[1].number)
-    first = energies.exchanges(rng, *sizes, options.num_exchanges)
-    first = ~np.roll(first, num_first, axis=1) if is_last else first
+    if min(a.blocks, b.blocks) < energies.MIN_BLOCKS:
+        return untested
     say("measuring distances and exchanging blocks")
+    both = energies.joined(blocks[0], blocks[1], sides[0].num_draws)
     points, aligned = by_distance(draws.at(both.draws))
+    first = _exchanges(slow, blocks, options)
     between = {name: energies.distances(x, both.starts) for name, x in points.items()}
     each = {name: energies.energies(distance, first) for name, distance in between.items()}
-    size = each[SORTED] / (2.0 * between[SORTED][:num_first, num_first:].mean())
-    return nothing._replace(
+    size = each[SORTED] / (2.0 * between[SORTED][: a.blocks, a.blocks :].mean())
+    return untested._replace(
         p_value=energies.least(list(each.values())),
         p_by_distance={name: float(energies.ranks(one)[0]) for name, one in each.items()},
         effect=float(size[0]),
@@ -340,9 +334,16 @@ def _compared(
     )
 
 
-def _is_last(first: np.ndarray, last: np.ndarray) -> bool:
-    """Whether the first of two samples comes after the other in an order that depends on numbers alone."""
-    return (len(first), *first.mean(0)) > (len(last), *last.mean(0))
+def _exchanges(
+    slow: Sequence[np.ndarray], blocks: Sequence[energies.ExchangeableBlocks], options: _Options
+) -> np.ndarray:
+    """Which blocks are the first side's, exchange by exchange: the same exchanges, whichever side is passed first."""
+    (a, b), (num_a, num_b) = slow, (cut.number for cut in blocks)
+    rng = np.random.default_rng(seed_of(options.rng_key))
+    # in an order that depends on numbers alone
+    if (len(a), *a.mean(0)) > (len(b), *b.mean(0)):
+        return ~np.roll(energies.exchanges(rng, num_b, num_a, options.num_exchanges), num_a, axis=1)
+    return energies.exchanges(rng, num_a, num_b, options.num_exchanges)
 
 
 def _warn_of_short_chains(side: PosteriorDraws, time: float | None, effective: float) -> None:

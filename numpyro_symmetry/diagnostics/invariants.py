@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_symmetry.assignment.family import Side
-from numpyro_symmetry.assignment.passes import chunks_of, each, passed, summed
+from numpyro_symmetry.assignment.passes import chunks_of, each, map_reduce, summed
 from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 
 # sites with more numbers to a unit enter sums across sites by the sum of their squares
 _MAX_NUMBERS = 8
@@ -107,7 +107,7 @@ def each_invariant(
 
     With ``absolute`` only those that signs would not change either, as if all groups had them.
     """
-    readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
+    readings = {site: _reading(symmetry, site, values[site], absolute=absolute) for site in symmetry.axes}
     names = {site: view.stacks[site].name if view is not None else site for site in readings}
     every = [
         _Invariant(name, (site,), of)
@@ -115,7 +115,7 @@ def each_invariant(
         for name, of in _of_site(reading, names[site])
     ]
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
-    for group in (name for name in symmetry.groups if not over(name)):
+    for group in (name for name in symmetry.groups if not fibred_over(name)):
         members = [site for site, reading in readings.items() if group in reading.groups]
         pairs = itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
         every += [
@@ -148,7 +148,7 @@ def _tables(
 
     num_draws = len(next(iter(values.values())))
     blocks = list(slices(num_draws, sum(math.prod(reading.shape) for reading in used.values())))
-    kept, _ = passed(Side(here, leading=(num_draws,)), blocks, of)
+    kept, _ = map_reduce(Side(here, leading=(num_draws,)), blocks, of)
     columns = [list(tables) for tables in zip(*kept, strict=True)]
     del kept
     for part in parts:
@@ -167,7 +167,7 @@ def has_both_signs(values: Any) -> bool:
     return all(np.any(each(values, lambda x: [bool((x < 0).any()), bool((x > 0).any())]), axis=0))
 
 
-def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Reading:
+def _reading(symmetry: Symmetry, site: str, values: Any, *, absolute: bool) -> _Reading:
     shape, axes = axes_of(symmetry, site, values.shape[1:])
     names = tuple(axis.group for axis in axes)
     flips, pooled = any(axis.signed for axis in axes), pooled_axes(axes)
@@ -183,7 +183,7 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
             is_single = bool((x == x.astype(np.float32)).all())
         return (largest, is_single), x.mean(pooled, keepdims=True) * len(x)
 
-    kept, total = passed(values, chunks_of(values), sums)
+    kept, total = map_reduce(values, chunks_of(values), sums)
     sizes, are_single = zip(*kept, strict=True)
     center = np.zeros(()) if flips or absolute else total / len(values)
     squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))

@@ -18,7 +18,7 @@ from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least
 from numpyro_symmetry.diagnostics.energies import longest_autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
 from numpyro_symmetry.diagnostics.sides import PosteriorDraws, ReadOptions, in_common, posterior_of
-from numpyro_symmetry.steps import say, saying, through
+from numpyro_symmetry.steps import say, saying, track
 from numpyro_symmetry.symmetry import Symmetry, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
 from numpyro_symmetry.traces import Rebased
@@ -180,7 +180,7 @@ def _summarised(
     errors = np.sqrt(shares * (1.0 - shares) * time / len(labels))
     halves = [rng.permutation(kept)[: len(kept) // 2] for _ in range(_NUM_HALVES)]
     say("looking for peaks in halves of the draws")
-    numbers = [len(hills(points[half]).peaks) for half in through(halves, len(halves))]
+    numbers = [len(hills(points[half]).peaks) for half in track(halves, len(halves))]
     return Modes(
         number=count if len(kept) >= MIN_POINTS else CannotTell(len(kept)),
         shares=shares,

@@ -19,7 +19,7 @@ from pandas import factorize
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from numpyro_symmetry.steps import counting, saying, through
+from numpyro_symmetry.steps import counting, saying, track
 from numpyro_symmetry.symmetry import SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import as_flag, as_option, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.shown import first_of
@@ -116,7 +116,7 @@ def coclustering(labels: Any, *, progress_bar: bool = True) -> np.ndarray:
     together = np.zeros((rows.shape[1], rows.shape[1]), np.float32)
     step = max(1, _MOST_NUMBERS // (rows.shape[1] * count))
     with saying("counting who is together", as_flag(progress_bar, "progress_bar")):
-        for some in through((rows[k : k + step] for k in range(0, len(rows), step)), -(-len(rows) // step)):
+        for some in track((rows[k : k + step] for k in range(0, len(rows), step)), -(-len(rows) // step)):
             units = (some[..., None] == np.arange(count)).astype(np.float32)
             units = units.transpose(1, 0, 2).reshape(rows.shape[1], -1)
             together += units @ units.T

@@ -28,7 +28,7 @@ from numpyro_symmetry.diagnostics.label_free import (
 )
 from numpyro_symmetry.diagnostics.sides import PosteriorDraws
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 from numpyro_symmetry.traces import EuclideanCost
 from numpyro_symmetry.traces.relabel import SearchEffort, relabel
 
@@ -89,7 +89,9 @@ def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
 def _is_innermost(name: str, symmetry: Symmetry) -> bool:
     """Whether a group is fibred over a group that moves, and no group is fibred over it."""
     others = symmetry.groups
-    return any(label in others for label in over(name)) and not any(name in over(other) for other in others)
+    return any(label in others for label in fibred_over(name)) and not any(
+        name in fibred_over(other) for other in others
+    )
 
 
 def watched(draws: Pooled) -> np.ndarray:

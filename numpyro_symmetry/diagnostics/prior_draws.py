@@ -20,7 +20,7 @@ from numpyro_symmetry.models import Model, latent_of, outline, trace_model, with
 from numpyro_symmetry.models.sites import is_improper
 from numpyro_symmetry.symmetry import Complement, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, padded
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.relabel import relabel
 
@@ -46,7 +46,7 @@ def refuse_other_slots(out: Rebased) -> None:
             "of the prior have nothing else. Relabel with GaussianCost() or EuclideanCost()."
         )
     groups = out.view.symmetry.groups
-    if blocks := sorted({label for name in groups for label in over(name) if label in groups}):
+    if blocks := sorted({label for name in groups for label in fibred_over(name) if label in groups}):
         raise SymmetryError(
             f"Groups {blocks} move blocks in which units move too: relabel one of the two levels, symmetry.restrict."
         )

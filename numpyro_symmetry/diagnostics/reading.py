@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
-from numpyro_symmetry.diagnostics.checks import few, is_in_doubt, without_identity
+from numpyro_symmetry.diagnostics.checks import few_effective_draws, is_in_doubt, without_identity
 from numpyro_symmetry.diagnostics.judged import MIN_CHANCE, Kind, disagreeing, is_alarm, is_slow, of_labels
 from numpyro_symmetry.diagnostics.soft_labels import MAX_WIDTH
 from numpyro_symmetry.diagnostics.words import entries, names
@@ -76,7 +76,11 @@ def _next(report: Report) -> str:
         return f"Next: {first}, or run longer and from other starts; until chains agree, interpret no slot."
     if beside := disagreeing(report.rows, beside=True):
         return f"Next: if labels move {names(beside)}, name it in the symmetry, or compute it again by rebase(model=)."
-    longer = "" if report.are_members or _agree(report) and not [*few(report)] else "run more chains, or longer ones; "
+    longer = (
+        ""
+        if report.are_members or _agree(report) and not [*few_effective_draws(report)]
+        else "run more chains, or longer ones; "
+    )
     numbers = {} if report.null is None else report.null.num_identified
     apart = all(numbers.get(name) == size for name, size in report.num_slots.items())
     if is_in_doubt(report) or not apart:
@@ -95,7 +99,7 @@ def _of_chains(report: Report) -> str:
     if report.are_members:
         return "Members were brought to one set of labels"
     if _agree(report):
-        return f"Chains agree, as far as {'so few effective' if [*few(report)] else 'these'} draws show"
+        return f"Chains agree, as far as {'so few effective' if [*few_effective_draws(report)] else 'these'} draws show"
     if not _disagree(report):
         beside = disagreeing(report.rows, beside=True)
         return f"Chains disagree in {names(beside)}, of which the symmetry does not speak" if beside else _UNKNOWN

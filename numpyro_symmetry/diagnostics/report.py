@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.assignment.passes import chunks_of, is_stored, opened, passed
+from numpyro_symmetry.assignment.passes import chunks_of, in_pieces, is_stored, map_reduce
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import AsSampled, Chains, as_sampled, chains_of, longest_run, worst
 from numpyro_symmetry.diagnostics.checks import warnings_of
@@ -277,7 +277,7 @@ def _stays(flat: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
     for values in flat.values():
         # each block with the draw before it
         blocks = [slice(max(0, items.start - 1), items.stop) for items in chunks_of(values)]
-        same &= np.concatenate(passed(values, blocks, as_before)[0])
+        same &= np.concatenate(map_reduce(values, blocks, as_before)[0])
     return np.append(same, False).reshape(shape)[:, :-1]
 
 
@@ -288,7 +288,7 @@ def _repeated(flat: Mapping[str, Any], shape: tuple[int, int], moves: np.ndarray
         x = np.asarray(here[items], float).reshape(items.stop - items.start, -1)
         return (x * np.random.default_rng(0).standard_normal(x.shape[1])).sum(1), None
 
-    sums = [np.concatenate(passed(x, chunks_of(x), weighed)[0]).reshape(shape) for x in flat.values()]
+    sums = [np.concatenate(map_reduce(x, chunks_of(x), weighed)[0]).reshape(shape) for x in flat.values()]
     seen = [tuple(one[chain].tobytes() for one in sums) for chain in range(shape[0])]
     return tuple(chain for chain in range(shape[0]) if moves[chain] and seen[chain] in seen[:chain])
 
@@ -346,7 +346,7 @@ def _rows(
 
 
 def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> Iterator[tuple[str, np.ndarray]]:
-    values = opened(trace.flat(list(out.symmetry.axes)), out.view)
+    values = in_pieces(trace.flat(list(out.symmetry.axes)), out.view)
     return each_invariant(out.view.symmetry, values, out.view, absolute=absolute)
 
 

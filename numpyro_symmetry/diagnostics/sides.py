@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.containers import Trace, draws_of_guide, is_guide, read
+from numpyro_symmetry.containers import Trace, draws_of_guide, read
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.symmetry.named import are_of_others, groups_on, refuse_other_names
+from numpyro_symmetry.symmetry.pytrees import is_fitted_guide
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
 from numpyro_symmetry.traces.inputs import drawn_at, looks_labelled, sized
@@ -123,7 +124,7 @@ def posterior_of(
     """
     try:
         num_leading_dims = options.num_leading_dims
-        if is_guide(data):
+        if is_fitted_guide(data):
             draws = draws_of_guide(options.rng_key, data[0], data[1], options.args, options.kwargs, options.num_draws)
             data, num_leading_dims = {site: np.asarray(value) for site, value in draws.items()}, 1
             independent = True
@@ -138,7 +139,7 @@ def posterior_of(
         else:
             trace = read(data, symmetry, num_leading_dims, lazily=True)
             lengths = tuple(map(len, trace.chains)) or trace.lengths
-        return _of_trace(trace, symmetry, name, lengths, options.sites, independent or trace.are_members)
+        return _of_trace(trace, symmetry, name, lengths, options.sites, independent=independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
 
@@ -183,6 +184,7 @@ def _of_trace(
     name: str,
     lengths: tuple[int, ...],
     sites: Collection[str] | None,
+    *,
     independent: bool,
 ) -> PosteriorDraws:
     if missing := sorted(set(symmetry.axes) - set(trace.values)):

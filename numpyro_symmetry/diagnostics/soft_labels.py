@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.assignment.family import Family, Side, acting, problem_of
+from numpyro_symmetry.assignment.family import Family, Side, acting_groups, problem_of
 from numpyro_symmetry.assignment.problem import Benefit, Soft, move, soften, without_signs
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers import read
@@ -215,7 +215,7 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
 def _summed_out(family: Family, groups: Mapping[str, Group]) -> dict[str, Group]:
     """The groups whose labels are summed out: those that stand alone at a site."""
     alone = {moving[0] for axes in family.axes.values() if len(moving := _moving(axes)) == 1}
-    found = {name: group for name, group in acting(family, dict(groups)).items() if name in alone}
+    found = {name: group for name, group in acting_groups(family, dict(groups)).items() if name in alone}
     if not found:
         raise SymmetryError(
             f"Of no group of {list(groups)} labels can be summed out: each stands on two axes of its sites, or beside "

@@ -234,7 +234,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     legend = axes.legend(
         title="steps, running means" if is_long else None, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0)
     )
-    for handle in legend.legend_handles:
+    for handle in filter(None, legend.legend_handles):
         handle.set_alpha(1.0)
     return axes
 

@@ -20,7 +20,7 @@ from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_questi
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
-from numpyro_symmetry.discovery.telling import not_finite_message
+from numpyro_symmetry.discovery.messages import not_finite_message
 from numpyro_symmetry.models.compat import body_of, bound, consts_of, inlined
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Un
 from numpyro_symmetry.symmetry.arguments import as_flag, is_floating
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 from numpyro_symmetry.symmetry.restriction import column_axes
@@ -201,7 +201,7 @@ def _that_move(
     before, after = jax.jit(compute)(values), jax.jit(compute)({**values, **bound.apply(g, values)})
     chosen: dict[str, _Seen] = {}
     for seen, old, new in zip(tried, before, after, strict=True):
-        own_parts = {name: g[name] for name in (*over(seen.group), seen.group) if name in g}
+        own_parts = {name: g[name] for name in (*fibred_over(seen.group), seen.group) if name in g}
         moved = bound.on_axes(column_axes([seen.group])).apply(own_parts, {seen.group: old})[seen.group]
         is_moved = float(jnp.abs(moved - new).max()) < _ROUNDING
         if seen.group not in chosen and is_moved and bool(jnp.isfinite(new).all()):
@@ -249,9 +249,9 @@ def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | Non
     if not (here := [name for name in names if name is not None]):
         return None
     inner = max(here, key=lambda name: name.count("/"))
-    if sorted(here) != sorted((*over(inner), inner)):
+    if sorted(here) != sorted((*fibred_over(inner), inner)):
         return None
-    return _Seen(position, inner, tuple(names.index(name) for name in (*over(inner), inner)))
+    return _Seen(position, inner, tuple(names.index(name) for name in (*fibred_over(inner), inner)))
 
 
 def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) -> list[Any]:

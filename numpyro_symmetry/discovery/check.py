@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
+from numpyro_symmetry.discovery.messages import not_finite_message
 from numpyro_symmetry.discovery.proof.diagnose import refusal, words
 from numpyro_symmetry.discovery.proof.evidence import draw, gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
-from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models import discrete_of, outline
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
@@ -159,7 +159,9 @@ def check_symmetry(
 
     with asking(question.nouns), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
         say(f"reading the {question.nouns.whole}")
-        joint, symmetry = _log_joint(question, symmetry) if question.argnum is None else _outputs(question, symmetry)
+        joint, symmetry = (
+            _log_joint(question, symmetry) if question.argnum is None else _outputs(question, question.argnum, symmetry)
+        )
         frozen = freeze(joint, ways_to_give(joint.args, joint.kwargs)).frozen
         bound = symmetry.bind(draw(frozen, question.rng, 1.0))
         if not movable(bound):
@@ -200,10 +202,9 @@ def _log_joint(question: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmet
     return LogJoint(model, args, kwargs, key, sites), symmetry
 
 
-def _outputs(question: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
+def _outputs(question: Question, argnum: int, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
     """The outputs of a function; one array at two paths is one site, which moves at both."""
-    assert question.argnum is not None
-    outputs = outputs_of_function(question.model, question.args, question.kwargs, question.argnum)
+    outputs = outputs_of_function(question.model, question.args, question.kwargs, argnum)
     outputs.program(Data({}, {}, {}))  # refused unless it is deterministic
-    ties = ties_of(question.args[question.argnum])
+    ties = ties_of(question.args[argnum])
     return outputs, replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})

@@ -21,6 +21,14 @@ from numpyro_symmetry.discovery.labels.terms import IS_DATA, Reason, Term, axis,
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Dependence, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
+from numpyro_symmetry.discovery.messages import (
+    ARGUMENTS_NOT_FINITE,
+    UNREAD,
+    positive_messages,
+    reason_of,
+    refusal_message,
+    unread_messages,
+)
 from numpyro_symmetry.discovery.proof.cells import with_cells
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, suspects_of, with_exchanges
@@ -29,14 +37,6 @@ from numpyro_symmetry.discovery.proof.propose import Block, Claim, proved_groups
 from numpyro_symmetry.discovery.proof.prove import Proof
 from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
-from numpyro_symmetry.discovery.telling import (
-    ARGUMENTS_NOT_FINITE,
-    UNREAD,
-    positive_messages,
-    reason_of,
-    refusal_message,
-    unread_messages,
-)
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
@@ -152,7 +152,7 @@ def find_symmetry(
     if not (rules is None or isinstance(rules, Mapping)) or not all(map(callable, (rules or {}).values())):
         raise TypeError(f"rules must be a mapping from names of JAX primitives to functions; got {rules!r}.")
     with asking(question.nouns), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
-        found, messages = _symmetry_of(question, signs, {**RULES, **(rules or {})})
+        found, messages = _symmetry_of(question, {**RULES, **(rules or {})}, signs=signs)
     if question.argnum is not None:
         own = question.args[question.argnum]
         found = _with_ties(found, ties_of(own))
@@ -179,14 +179,14 @@ def without_parameters(found: Symmetry) -> Symmetry:
 
 
 def _symmetry_of(
-    question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
+    question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_may_fall: bool = True
 ) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and the warnings for its user."""
-    read = _typed(question, signs, rules, zeros_may_fall)
+    read = _typed(question, rules, signs=signs, zeros_may_fall=zeros_may_fall)
     # labels leave no group, no axes of which only numbers can tell, no signs and no exchanges
     if not (
         read.claimed.groups
-        or read.reading.blocks(read.claimed)
+        or read.reading.blocks()
         or read.even
         or is_plausible(read.suspects, read.reading.unlabelled_axes(read.claimed))
     ):
@@ -196,7 +196,7 @@ def _symmetry_of(
     except NotFiniteError as error:
         if question.argnum is not None and zeros_may_fall:
             # zeros may have to stay at least zero: the second moments of an optimiser before its first step
-            return _symmetry_of(question, signs, rules, zeros_may_fall=False)
+            return _symmetry_of(question, rules, signs=signs, zeros_may_fall=False)
         if question.argnum is None:
             refuse_invalid(question)
         elif holds_nan((question.args, question.kwargs)):
@@ -255,7 +255,7 @@ class _Read(NamedTuple):
         return tuple(f._replace(is_parameter=f.site in self.joint.sites.leaves) for f in findings)
 
 
-def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
+def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_may_fall: bool) -> _Read:
     """The labels, symmetry and signs that typing allows a model or a function.
 
     The program itself is let go: while it lives, JAX may return its parts, in single precision, if asked for double.
@@ -264,8 +264,11 @@ def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may
     if question.argnum is None:
         program = read_program(question.model, question.args, question.kwargs, question.key)
     else:
-        function, args, kwargs, argnum = question.model, question.args, question.kwargs, question.argnum
-        program = read_function(outputs_of_function(function, args, kwargs, argnum, zeros_may_fall=zeros_may_fall))
+        program = read_function(
+            outputs_of_function(
+                question.model, question.args, question.kwargs, question.argnum, zeros_may_fall=zeros_may_fall
+            )
+        )
     say("following its axes")
     reading = walked(program, rules)[0]
     claimed = reading.symmetry()
@@ -307,7 +310,7 @@ def _sources(read: _Read, question: Question) -> Sources:
     # observed values are arguments as well, to be redrawn (numbers of Python too), unless the model looks at them
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
     model = freeze(read.joint, list(ways))
-    far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
+    far = not read.opaque or bool(read.reading.blocks()) or read.may_be_signed(read.claimed)
     return Sources.of(model, opaque=read.opaque, rng=question.rng, reaches_far=far)
 
 
@@ -317,7 +320,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     say("verifying the symmetry")
     tried, found, refused = _groups_that_hold(read, sources)
     messages = [refusal_message(name, proof) for name, proof in refused.items()]
-    if blocks := reading.blocks(found):
+    if blocks := reading.blocks():
         say("trying what no rule has followed")
         # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)

@@ -17,16 +17,16 @@ import numpy as np
 
 from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
+from numpyro_symmetry.discovery.messages import not_finite_message
 from numpyro_symmetry.discovery.proof.evidence import draw
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
-from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.functions import outputs_of_function
-from numpyro_symmetry.steps import say, saying, through
+from numpyro_symmetry.steps import say, saying, track
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.errors import NotFiniteError
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
 
@@ -227,7 +227,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
     powers: dict[str, dict[Place, float]] = {}
     groups = view.symmetry.groups
     say("scaling units")
-    for name in through(groups, len(groups)):
+    for name in track(groups, len(groups)):
         places = _places(view, name)
         pieces = [piece for piece, _ in places]
         if len(set(pieces)) < len(pieces) or not all(set(view.stacks[piece].sites) <= real for piece in pieces):
@@ -240,7 +240,7 @@ def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, a
 
 def _innermost(bound: Symmetry, values: Mapping[str, np.ndarray]) -> PlainView:
     """The plain view of innermost groups alone: groups over which they are fibred stand still."""
-    outer = {label for name in bound.groups for label in over(name)}
+    outer = {label for name in bound.groups for label in fibred_over(name)}
     return PlainView.of(bound.restrict(bound.groups.keys() - outer), values)
 
 

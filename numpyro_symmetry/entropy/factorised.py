@@ -128,7 +128,7 @@ def _guesses(
         if symmetry.sizes[name] > _MOST_GUESSED:
             continue
         if stands_twice := any(groups.count(name) > 1 for groups in together):
-            guesses[name] = no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
+            guesses[name] = no_idea(symmetry.sizes[name], signed=symmetry.groups[name].signed)
         if stands_twice or any(name in groups and set(groups) & set(names[:turn]) for groups in together):
             guesses[name] = guess_of(
                 factors.tables(symmetry, coordinates, name, guesses=guesses, max_features=max_features)

@@ -46,7 +46,7 @@ class Weights(NamedTuple):
         return self.kept + self.flipped
 
 
-def no_idea(num_units: int, signed: bool) -> Guess:
+def no_idea(num_units: int, *, signed: bool) -> Guess:
     """Guess that any unit may be any factor, either way round."""
     signs = 1 + signed
     return (jnp.full((num_units, num_units), 1.0 / (signs * num_units)),) * signs
@@ -68,7 +68,7 @@ def weights_along(axes: Sequence[Axis], symmetry: Symmetry, guesses: Mapping[str
     found = []
     for axis in axes:
         name = str(axis.group)
-        kept, *flipped = guesses.get(name) or no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
+        kept, *flipped = guesses.get(name) or no_idea(symmetry.sizes[name], signed=symmetry.groups[name].signed)
         if flipped and axis.signed:
             found.append(Weights(kept, flipped[0]))
         else:

@@ -110,7 +110,7 @@ class GaussianFactors(NamedTuple):
                 (mean, variance), repeats = moments(loc, scale, weights), 1
                 mean, variance, average = (x.swapaxes(1, 2).reshape(-1, n) for x in (mean, variance, units))
             else:
-                mean, variance = _sketch(loc, scale, any(axis.signed for axis in others))
+                mean, variance = _sketch(loc, scale, signless=any(axis.signed for axis in others))
                 repeats, average = units.shape[-1], _mean(units)
             constant -= 0.5 * repeats * jnp.log(variance).sum(0)
             spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
@@ -300,7 +300,7 @@ def _arrange(symmetry: Symmetry, site: str, value: Array, position: int, unsettl
     return opened.transpose(*settled, position, *unsettled).reshape(-1, opened.shape[position], repeats)
 
 
-def _sketch(loc: Array, scale: Array, signless: bool) -> tuple[Array, Array]:
+def _sketch(loc: Array, scale: Array, *, signless: bool) -> tuple[Array, Array]:
     """One Gaussian of the mean and variance of the factors along the last axis."""
     mean = jnp.zeros(loc.shape[:-1], loc.dtype) if signless else _mean(loc)
     return mean, (scale**2 + (loc - mean[..., None]) ** 2).mean(-1)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -263,17 +263,26 @@ def moments_of(
     SymmetryError
         If draws have no finite unconstrained values.
     """
+    blocks = _unconstrained_blocks(trace, latents, unconstrain, order)
+    return reduce(Moments.joined, (Moments.of(block, products=products) for block in blocks))
+
+
+def _unconstrained_blocks(
+    trace: Trace,
+    latents: Mapping[str, Any],
+    unconstrain: Callable[[Arrays], Mapping[str, Array]],
+    order: Sequence[str],
+) -> Iterator[np.ndarray]:
+    """Unconstrained draws ``(draw, number)``, block after block, until one has none; then all such are counted."""
     blocks = blocks_of_draws(trace.num_draws, latents)
     outside: Counter[str] = Counter()
-    moments = None
     for here, items in zip(in_turn(trace.flat(list(latents)), blocks), blocks, strict=True):
         found = unconstrain(in_batch(here, blocks[0].stop))
         count = items.stop - items.start
         flat = {site: np.reshape(found[site], (blocks[0].stop, -1))[:count] for site in order}
         outside.update({site: int((~np.isfinite(x)).any(1).sum()) for site, x in flat.items()})
         if not outside.total():
-            own = Moments.of(np.concatenate(list(flat.values()), 1, dtype=np.float64), products=products)
-            moments = own if moments is None else moments.joined(own)
+            yield np.concatenate(list(flat.values()), 1, dtype=np.float64)
     for site, bad in outside.items():
         if bad:
             raise SymmetryError(
@@ -281,5 +290,3 @@ def moments_of(
                 f"{latents[site]['fn'].support}, or on the border of it. Are they draws of this model, in its "
                 "constrained space? float32 rounds draws to the border: sample in float64 then (numpyro.enable_x64())."
             )
-    assert moments is not None
-    return moments

@@ -190,11 +190,11 @@ def log_evidence(
         method = "bridge" if guide is None else "importance"
     with saying("estimating the evidence", as_flag(progress_bar, "progress_bar")):
         if guide is None:
-            proposal = proposal_of_draws(data, joint, symmetry, signs, key_fit, halve=method != "laplace")
+            proposal = proposal_of_draws(data, joint, symmetry, key_fit, signs=signs, halve=method != "laplace")
         else:
-            proposal = proposal_of_guide(guide, params, joint, symmetry, signs, key_fit)
+            proposal = proposal_of_guide(guide, params, joint, symmetry, key_fit, signs=signs)
         own, of_rest = _weigh(proposal, joint, method, num_draws, num_permutations, key_draw, key_weigh)
-    return _estimated(own, of_rest, method, averaged_over(proposal.guide)[0].log_order())
+    return _estimated(own, of_rest, method, averaged_over(proposal.guide).symmetry.log_order())
 
 
 def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum: Any) -> Model:
@@ -242,26 +242,25 @@ def _weigh(
     key_weigh: Array,
 ) -> tuple[LogWeights, np.ndarray | None]:
     """Weights of the proposal's draws, or its centre; ``(chain, draw)`` log weights of draws it was not fitted to."""
-    guide, params, sites, rest = proposal
-    _, args, kwargs = model
-    assert guide.model_trace is not None
-    latents = {site: guide.model_trace[site] for site in sites}
+    guide, params, latents, rest = proposal
     num_own = 1 if method == "laplace" else num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
 
     def draws() -> Iterator[tuple[Mapping[str, Any], bool]]:
         if method == "laplace":
             # the centre is no draw of the Gaussian, and is weighed without the identity
-            yield {site: x[None] for site, x in _centre(guide, params).items() if site in sites}, False
+            yield {site: x[None] for site, x in _centre(guide, params).items() if site in latents}, False
         else:
             for block in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
                 yield block, True
         if rest is not None:
-            for block in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
+            for block in in_turn(rest.flat(list(latents)), blocks_of_draws(rest.num_draws, latents)):
                 yield block, False
 
     total = num_own + (0 if rest is None else rest.num_draws)
     say(f"weighing {total} draws, the program for which is compiled first")
-    weights = log_weights(guide, key_weigh, params, draws(), args, kwargs, num_permutations=num_permutations)
+    weights = log_weights(
+        guide, key_weigh, params, draws(), model.args, model.kwargs, num_permutations=num_permutations
+    )
     own_weights = LogWeights(weights.base[:num_own], weights.information[:num_own])
     if rest is None:
         return own_weights, None
@@ -272,14 +271,13 @@ def _weigh(
 
 def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: Array) -> Iterator[dict[str, Array]]:
     """Draws of the proposal, a block after the other."""
-    guide, params, sites, _ = proposal
-    _, args, kwargs = model
     for k, items in enumerate(blocks):
         # the first block is drawn with the key itself; all others with keys that no splitting of it comes near
         key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
-        shape = (items.stop - items.start,)
-        drawn = guide.sample_posterior(key, dict(params), *args, sample_shape=shape, **kwargs)
-        yield {site: drawn[site] for site in sites}
+        drawn = proposal.guide.sample_posterior(
+            key, dict(proposal.params), *model.args, sample_shape=(items.stop - items.start,), **model.kwargs
+        )
+        yield {site: drawn[site] for site in proposal.latents}
 
 
 def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_order: float) -> LogEvidence:

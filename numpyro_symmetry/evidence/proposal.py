@@ -58,11 +58,11 @@ _NO_WIDTH = _NO_ORDER = 1e-10
 
 
 class Proposal(NamedTuple):
-    """A symmetrized guide, its parameters, and draws of the posterior that it was not fitted to, if there are any."""
+    """A symmetrized guide, its parameters, the sites it draws, and draws of the posterior that it was not fitted to."""
 
     guide: AutoSymmetrized
     params: Mapping[str, Any]
-    sites: list[str]
+    latents: Mapping[str, Any]
     rest: Trace | None = None
 
 
@@ -74,8 +74,9 @@ def proposal_of_guide(
     params: Any,
     model: Model,
     symmetry: Symmetry | None,
-    signs: bool,
     rng_key: Array,
+    *,
+    signs: bool,
 ) -> Proposal:
     """A guide as it was fitted, symmetrized; Laplace's approximation as the Gaussian that it stands for."""
     function, args, kwargs = model
@@ -97,22 +98,22 @@ def proposal_of_guide(
         params = {**params, names[0]: gaussian.loc, names[1]: gaussian.scale_tril}
         guide = AutoMultivariateNormal(function, prefix=guide.prefix)
     if not isinstance(guide, AutoSymmetrized):
-        guide = _symmetrized(guide, model, symmetry, signs)
+        guide = _symmetrized(guide, model, symmetry, signs=signs)
     if guide.layout is None:
         set_up_to_weigh(guide, rng_key, args, kwargs)
     prove_again(guide, args, kwargs, numbers_too=True)
     _refuse_other_sites(guide, params, list(latents), model_trace, rng_key, args, kwargs)
     _warn_of_part(guide)
-    return Proposal(guide, params, list(latents))
+    return Proposal(guide, params, latents)
 
 
 def proposal_of_draws(
     data: Any,
     model: Model,
     symmetry: Symmetry | None,
-    signs: bool,
     rng_key: Array,
     *,
+    signs: bool,
     halve: bool,
 ) -> Proposal:
     """A Gaussian fitted to draws under one set of labels, symmetrized; and draws that it was not fitted to."""
@@ -120,14 +121,14 @@ def proposal_of_draws(
     function, args, kwargs = model
     model_trace, latents, discrete = _latents(model, rng_key)
     refuse_without_prior(function, args, kwargs, model_trace)
-    sites, size = list(latents), sum(map(_unconstrained_size, latents.values()))
+    size = sum(map(_unconstrained_size, latents.values()))
     trace = on_supports(draws_of_sites(data, latents), latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
     is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
     # discrete sites are summed out of the joint, and the Gaussian has no part in them
     continuous = handlers.block(handlers.seed(function, rng_key), hide=discrete) if discrete else function
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
-    guide = _symmetrized(base, model, symmetry, signs)
+    guide = _symmetrized(base, model, symmetry, signs=signs)
     try:
         set_up_to_weigh(guide, rng_key, args, kwargs)
     except RuntimeError:  # NumPyro, which finds no place to start, does not say why
@@ -135,14 +136,14 @@ def proposal_of_draws(
         raise
     _warn_of_part(guide)
     first, rest = slice_of_chains(trace, slice(None, half)), slice_of_chains(trace, slice(half, None))
-    first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
+    first, rest = _rebased(first, rest if halve else None, averaged_over(guide).symmetry, rng_key)
 
     free = jax.jit(jax.vmap(lambda draw: unconstrain(handlers.seed(function, rng_key), args, kwargs, draw)))
     moments = moments_of(first, latents, free, flat_sites(base), products=is_full)
-    return Proposal(guide, _gaussian(moments), sites, rest)
+    return Proposal(guide, _gaussian(moments), latents, rest)
 
 
-def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
+def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, *, signs: bool) -> AutoSymmetrized:
     """A base guide symmetrized by the symmetry given, checked on the model, or else by the one found there."""
     found = without_parameters(find_symmetry(*model, signs=signs)) if symmetry is None else symmetry  # pyright: ignore[reportArgumentType]
     return AutoSymmetrized(base, found, model=model.function, check=symmetry is not None)
@@ -150,9 +151,9 @@ def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
     """Warn if the Gaussian is averaged over a part of the symmetry only."""
-    assert guide.symmetry is not None
-    whole = guide.symmetry.log_order()
-    if (beyond := whole - averaged_over(guide)[0].log_order()) > _NO_ORDER:
+    averaged = averaged_over(guide)
+    whole = averaged.whole.log_order()
+    if (beyond := whole - averaged.symmetry.log_order()) > _NO_ORDER:
         warn(
             f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
             f"within groups that are exchanged themselves. The estimate and both bounds are low by up to "
@@ -333,9 +334,9 @@ def _refuse_other_sites(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
             "no fewer: others would have to be integrated out."
         )
-    assert guide.layout is not None
+    moved = averaged_over(guide).layout.symmetry.axes
     # masks are those of these arguments, not of those with which the guide was set up
-    spared_entries(guide.base, guide.model, guide.layout.symmetry.axes, (drawn, model_trace), args, kwargs)
+    spared_entries(guide.base, guide.model, moved, (drawn, model_trace), args, kwargs)
     # parameters of the model are held where they start unless they are given, and its state is not
     refuse_wrong_parameters(drawn, model_trace, params, model_too=False)
     refuse_absent_state([name for name, site in model_trace.items() if site["type"] == "mutable"], params)

@@ -22,7 +22,9 @@ from numpyro_symmetry.evidence.draws import DRAWS_AT_ONCE, DRAWS_IN_A_CALL, in_b
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import log_density_of, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
+from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry import Symmetry
 
@@ -50,20 +52,44 @@ class LogWeights(NamedTuple):
         return self.base + self.information
 
 
-def averaged_over(guide: AutoSymmetrized) -> tuple[Symmetry, Symmetry]:
-    r"""The symmetry that weights average over, and the part of it that is summed apart.
+class Averaged(NamedTuple):
+    r"""What the weights of a symmetrized guide average over.
 
     Where units move in heads that move, the guide's layout holds one part of the group, H. The other part, C, is a
     subgroup too, and every element is an element of C followed by one of H: :math:`q^G(\theta)` is the mean of
     :math:`q^H(c\theta)` over C, which is summed apart where it is small, and else left out.
+
+    Attributes
+    ----------
+    layout
+        The guide's layout, by which weights average over H.
+    apart
+        C, or none of it.
+    symmetry, whole
+        What weights average over, and the guide's symmetry.
+    """
+
+    layout: Layout
+    apart: Symmetry
+    symmetry: Symmetry
+    whole: Symmetry
+
+
+def averaged_over(guide: AutoSymmetrized) -> Averaged:
+    """What the weights of a guide average over.
+
+    Raises
+    ------
+    SymmetryError
+        If the guide is not set up.
     """
     layout, whole = guide.layout, guide.symmetry
-    assert layout is not None
-    assert whole is not None
+    if layout is None or whole is None:
+        raise not_set_up("guide.setup(rng_key, *model_args)")
     apart = whole.restrict(whole.groups.keys() - layout.symmetry.groups)
     if apart.log_order() <= _MAX_APART:
-        return whole, apart
-    return layout.symmetry, apart.restrict([])
+        return Averaged(layout, apart, whole, whole)
+    return Averaged(layout, apart.restrict([]), layout.symmetry, whole)
 
 
 def log_weights(
@@ -121,10 +147,8 @@ def log_weights(
         Nats.
     """
     kwargs = dict(kwargs or {})
-    layout, model_trace = guide.layout, guide.model_trace
-    assert layout is not None
-    assert model_trace is not None
-    _, apart = averaged_over(guide)
+    layout, apart, *_ = averaged_over(guide)
+    model_trace = trace_model(guide.model, args, kwargs, jax.random.key(0))
     discrete = bool(discrete_of(model_trace))
 
     def weigh(key: Array, values: dict[str, Array], own: Array, params: Mapping[str, Any]) -> LogWeights:

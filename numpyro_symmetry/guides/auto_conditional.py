@@ -38,7 +38,7 @@ from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.arguments import model_of, refuse_no_option
+from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -150,7 +150,7 @@ class AutoConditional(AutoGuide):
         progress_bar: bool = True,
     ) -> None:
         refuse_base_guides(base_guide)
-        model = model_of(base_guide, model, "AutoConditional(base_guide, model=model)")
+        model = model_of_guide(base_guide, model, "AutoConditional(base_guide, model=model)")
         super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
         self.base = base_guide
         self.source: Source | None = None
@@ -176,16 +176,15 @@ class AutoConditional(AutoGuide):
         """Draw from the base guide, then the other sites given what it drew."""
         # nothing is traced at set-up alone, which takes data that lie over several devices as one array
         args, kwargs = _as_jax(gathered((args, kwargs)))
-        if self.source is None:
-            self._set_up(args, kwargs)
-        self._remember(args, kwargs)
+        source = self._source_for(args, kwargs)
         with AsDrawn(self) as sites:
-            return self._draw(args, kwargs, sites)
+            return self._draw(source, args, kwargs, sites)
 
-    def _draw(self, args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any]) -> dict[str, Array]:
-        assert self.source is not None
-        given = self._draw_others(args, kwargs, sites)
-        found = self.source.read(self.model, args, kwargs, given, self.prefix)
+    def _draw(
+        self, source: Source, args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        given = self._draw_others(source.sites, args, kwargs, sites)
+        found = source.read(self.model, args, kwargs, given, self.prefix)
         drawn: dict[str, Array] = {}
         lowered_by = found.model.coefficients()
 
@@ -260,9 +259,10 @@ class AutoConditional(AutoGuide):
         refuse_no_option(self.sample_posterior, self.model, kwargs)
         remedy = "New inputs go to the model afterwards: Predictive(model, draws)(key, x_new)."
         self._refuse_other_data("sample_posterior", args, kwargs, remedy)
-        refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
+        if self.source is None:
+            raise not_set_up("guide.given(*model_args)")
+        refuse_wrong_parameters(parameters_of(self, args, kwargs), None, params, model_too=False)
         draws = Given.of(self, args, kwargs).draws(rng_key, params, sample_shape)
-        assert self.source is not None
         # a guide with one flat latent draws that vector too
         latent = self._others.union(self._drawn_around, self.source.sites)
         return {name: value for name, value in draws.items() if name in latent}
@@ -302,15 +302,22 @@ class AutoConditional(AutoGuide):
 
     # ---- private -----------------------------------------------------------------------------------------------
 
-    def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The data of this call, if it starts a training: `SVI.init` runs a guide outside jit, for its density."""
+    def _source_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source:
+        """Where the conditional comes from, set up if it is not yet; a call that starts a training leaves its data.
+
+        `SVI.init` runs a guide outside jit, for its density.
+        """
+        source = self._set_up(args, kwargs) if self.source is None else self.source
         is_start = not is_traced(jnp.zeros(())) and numpyro.get_mask() is not False
-        if is_start and isinstance(self.source, FromObservations):
+        if is_start and isinstance(source, FromObservations):
             data = known.seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
-            self._prove_again(self.source, args, kwargs)
+            self.source = source = self._proved_again(source, args, kwargs)
+        return source
 
-    def _prove_again(self, source: FromObservations, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _proved_again(
+        self, source: FromObservations, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> FromObservations:
         """Look at the sites once more with arguments unlike those of set-up: a model may branch on them."""
         here = known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)
         if len(self._proved) <= _MOST_PROVED and all(known.others_in(here, other) for other in self._proved):
@@ -320,7 +327,8 @@ class AutoConditional(AutoGuide):
                 raise SymmetryError(f"{error} Make a guide anew for these arguments of the model.") from error
             self._proved.append(here)
             # outputs that share a linear map here may share none there
-            self.source = source._replace(num_outputs=min(source.num_outputs, found.num_outputs))
+            source = source._replace(num_outputs=min(source.num_outputs, found.num_outputs))
+        return source
 
     def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
         if isinstance(self.source, FromObservations):
@@ -328,20 +336,15 @@ class AutoConditional(AutoGuide):
         elif isinstance(self.base, AutoConditional):
             self.base._refuse_other_data(what, args, kwargs, remedy)
 
-    def _parameter_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of the guide, with shapes in place of values."""
-        if self.source is None:
-            raise not_set_up("guide.given(*model_args)")
-        return parameters_of(self, args, kwargs)
-
-    def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any]) -> dict[str, Array]:
+    def _draw_others(
+        self, following: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any], sites: Mapping[str, Any]
+    ) -> dict[str, Array]:
         """Draw from the base guide, whose ``sites`` handlers around it may change."""
-        assert self.source is not None
         with handlers.trace() as trace, blaming_sites(list(parts_of(self.base)), self.model, args, kwargs):
             self.base(*args, **kwargs)
         refuse_handlers_around(self, trace, sites, self._others)
         given = latent_values(trace)
-        if twice := sorted(set(given) & set(self.source.sites)):
+        if twice := sorted(set(given) & set(following)):
             raise UnsupportedGuideError(
                 f"The base guide draws {twice}, which are to follow the others: give it a model without them, "
                 f"handlers.block(model, hide={twice})."
@@ -353,12 +356,15 @@ class AutoConditional(AutoGuide):
             )
         return given
 
-    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source:
         # under jit every array that is made is traced, those of data that the model itself holds too
-        remedy = (
-            "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit."
+        refuse_set_up_under_jit(
+            "AutoConditional",
+            "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit.",
+            args,
+            kwargs,
+            jnp.zeros(()),
         )
-        refuse_set_up_under_jit("AutoConditional", remedy, args, kwargs, jnp.zeros(()))
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):
             say("looking which sites the data are affine in")
@@ -368,6 +374,7 @@ class AutoConditional(AutoGuide):
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
         self.source = source
         self._proved = [known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)]
+        return source
 
 
 def _draw_nothing(*args: Any, **kwargs: Any) -> None:

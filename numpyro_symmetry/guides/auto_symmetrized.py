@@ -31,7 +31,7 @@ from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
-from numpyro_symmetry.models.arguments import model_of, refuse_no_option
+from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
@@ -168,7 +168,7 @@ class AutoSymmetrized(AutoGuide):
         )
         self._parameters: tuple[Trace, Trace] | None = None
         self._compiled: Compiled | None = None
-        self.model = model_of(base_guide, model, "AutoSymmetrized(base_guide, symmetry, model=model)")
+        self.model = model_of_guide(base_guide, model, "AutoSymmetrized(base_guide, symmetry, model=model)")
 
     of_gaussian = classmethod(given_gaussian.of_gaussian)
 
@@ -202,21 +202,19 @@ class AutoSymmetrized(AutoGuide):
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
         refuse_handlers_around(self.base, trace, drawn)
-        if is_new := self.layout is None:
-            self._set_up(trace, args, kwargs)
+        layout = self._set_up(trace, args, kwargs) if (is_new := self.layout is None) else self.layout
         prove_again(self, args, kwargs)
         warn_of_scanned_chains(self._chains)
         requirements.refuse_plate_around_everything(self)
-        assert self.layout is not None
-        if not self.layout.symmetry.groups:
+        if not layout.symmetry.groups:
             return result
-        requirements.refuse_enumerated(self.base, self.layout, trace, args, kwargs)
+        requirements.refuse_enumerated(self.base, layout, trace, args, kwargs)
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
-        key = key_for(self.estimator, self.layout)
+        key = key_for(self.estimator, layout)
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
-        information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
-        information *= least_weight(drawn, list(self.layout.symmetry.axes))
+        information = information_at(self.base, layout, trace, args, kwargs, key, once=is_new, **options)
+        information *= least_weight(drawn, list(layout.symmetry.axes))
         name, infer = f"_{self.prefix}_correction", {"is_auxiliary": True}
         with handlers.trace() as correction:
             numpyro.sample(name, LogFactor(-information), obs=jnp.empty((0,)), infer=infer)
@@ -344,10 +342,11 @@ class AutoSymmetrized(AutoGuide):
         with blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
             return trace_model(self.base, args, kwargs, rng_key)
 
-    def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layout:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
         self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features, self._proved = found[:-1]
         self._chains, self._compiled = found.chains, None
+        return found.layout
 
     def _refuse_wrong_parameters(
         self, params: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, model_too: bool = False

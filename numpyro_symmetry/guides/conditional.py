@@ -268,41 +268,50 @@ def start_of_inducing(
         If the model does not run without its observations, or what follows linearly from the sites has no row for every
         inducing input.
     """
-    place = places[0]
+    place, observed = places[0], tuple(observed_of(trace))
     dropped = holders_of_observations(model, args, kwargs, trace)
     inputs, held, rows = inducing_inputs(inducing, model, args, kwargs, dropped)
     number = next(iter(inputs.values())).shape[0]
-    at_inputs = AtInputs(model, number)
-    given = {name: jax.tree.map(jnp.asarray, value) for name, value in place.items() if name not in sites}
-    values = {site: jnp.asarray(place[site]) for site in sites}
-    names = tuple(observed_of(trace))
     at = partial(shapes_at, model, args, kwargs, dropped, parameters(trace))
     of_rows = beside(inputs | held, model, args, kwargs, dropped)
     by_row = arguments_by_row(at, inputs | held, of_rows, len(named_arguments(model, args, kwargs)[next(iter(inputs))]))
     held = _with_what_it_needs(at, inputs, held | {name: rows[name] for name in by_row if name in rows}, rows, dropped)
+    local = {k: x for k, x in local_sites(at, inputs, held, number).items() if k in place and k not in sites}
+    given = {k: jax.tree.map(jnp.asarray, x) for k, x in place.items() if k not in sites and k not in local}
+    values = {site: jnp.asarray(place[site]) for site in sites}
+    at_inputs = AtInputs(model, number)
 
     def read_there(others: dict[str, Any]) -> Any:
         """Priors and linear quantities at inducing inputs, at other values of arguments and of sites."""
         arguments = {name: value for name, value in others.items() if name in of_rows}
         there = with_inputs(model, args, kwargs, inputs | held | arguments, dropped)
-        _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, names)
+        _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, observed)
         return priors, parts(values)
 
-    local = {name: shape for name, shape in local_sites(at, inputs, held, number).items() if name in given}
     refuse_local_sites(read_there, local, sites)
-    given = {name: value for name, value in given.items() if name not in local}
     if unnamed := {name: jax.tree.map(jnp.asarray, of_rows[name]) for name in by_row if name not in held}:
         refuse_rows_of_arguments(read_there, unnamed, next(iter(inputs)))
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
-    refuse_picked_rows(at_inputs, new_args, new_kwargs, given | values, names)
+    refuse_picked_rows(at_inputs, new_args, new_kwargs, given | values, observed)
 
-    def parts(given: dict[str, Any], values: dict[str, Array]) -> dict[str, Array]:
-        return linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)[2](values)
-
+    quantities = partial(linear_quantities, at_inputs, new_args, new_kwargs, sites=sites, observed=observed)
     # jitted, though it runs once: eagerly, each of the model's operations would be compiled apart
-    if not (found := jax.jit(parts)(given, values)):
+    found = jax.jit(lambda given, values: quantities(given)[2](values))(given, values)
+    _refuse_nothing_to_observe(found, values, number)
+    elsewhere = [{name: value for name, value in place.items() if name not in local} for place in places]
+    num_outputs = shared_outputs(quantities, elsewhere, sites)
+    targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
+    started = [_pseudo_observation(part, targets, num_outputs) for part in found.values()]
+    outputs, precisions = zip(*started, strict=True)
+    return FromInducing(sites, observed, inputs, held, dropped, outputs, precisions, num_outputs, tuple(local))
+
+
+def _refuse_nothing_to_observe(found: Mapping[str, Array], values: Mapping[str, Array], number: int) -> None:
+    """Refuse sites from which nothing follows linearly that has a row for every inducing input."""
+    sites = list(values)
+    if not found:
         raise SymmetryError(
-            f"No observed distribution depends on {list(sites)}, so there is nothing for pseudo-observations to "
+            f"No observed distribution depends on {sites}, so there is nothing for pseudo-observations to "
             "observe: leave them to the base guide."
         )
     for part in found.values():
@@ -313,23 +322,19 @@ def start_of_inducing(
             )
         if number not in part.shape:
             raise SymmetryError(
-                f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, "
+                f"At {number} inducing inputs what follows linearly from {sites} has shape {part.shape}, "
                 "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
-    quantities = partial(linear_quantities, at_inputs, new_args, new_kwargs, sites=sites, observed=names)
-    elsewhere = [{name: value for name, value in place.items() if name not in local} for place in places]
-    num_outputs = shared_outputs(quantities, elsewhere, sites)
-    targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
-    outputs, precisions = [], []
-    for part in found.values():
-        shape = (*part.shape[:-1], 1) if num_outputs else part.shape
-        target, precision = targets if targets is not None and targets[0].shape == part.shape else (part, None)
-        precision = _PRECISION / max(float(jnp.var(target)), _LEAST_VARIANCE) if precision is None else precision
-        outputs.append(jnp.asarray(target, part.dtype))
-        precisions.append(jnp.full(shape, precision, part.dtype))
-    return FromInducing(
-        sites, names, inputs, held, dropped, tuple(outputs), tuple(precisions), num_outputs, tuple(local)
-    )
+
+
+def _pseudo_observation(
+    part: Array, targets: tuple[np.ndarray, float | None] | None, num_outputs: int
+) -> tuple[Array, Array]:
+    """Where the pseudo-observations of a linear quantity start, and their precisions, which outputs of a row share."""
+    target, precision = targets if targets is not None and targets[0].shape == part.shape else (part, None)
+    precision = _PRECISION / max(float(jnp.var(target)), _LEAST_VARIANCE) if precision is None else precision
+    shape = (*part.shape[:-1], 1) if num_outputs else part.shape
+    return jnp.asarray(target, part.dtype), jnp.full(shape, precision, part.dtype)
 
 
 def _with_what_it_needs(

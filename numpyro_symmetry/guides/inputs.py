@@ -64,9 +64,6 @@ def holders_of_observations(
     """Names of the arguments whose arrays are observed as they are, or of which a plate's rows are."""
     observed = [(_as_read(site["value"]), site["cond_indep_stack"]) for site in observed_of(trace).values()]
 
-    def same(leaf: np.ndarray, value: np.ndarray) -> bool:
-        return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=is_floating(leaf.dtype))
-
     def holds(leaf: np.ndarray, value: np.ndarray, plates: Any) -> bool:
         picked = [
             leaf.take(np.asarray(trace[plate.name]["value"]), axis)
@@ -74,7 +71,7 @@ def holders_of_observations(
             for axis in range(leaf.ndim)
             if is_subsampled(trace[plate.name]) and leaf.shape[axis] == trace[plate.name]["args"][0]
         ]
-        return any(same(array, value) for array in [leaf, *picked])
+        return any(np.array_equal(x, value, equal_nan=is_floating(x.dtype)) for x in [leaf, *picked])
 
     def is_observed(argument: Any) -> bool:
         leaves = [leaf for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]

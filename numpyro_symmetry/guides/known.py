@@ -44,13 +44,13 @@ def known_arguments(model: Model, *, numbers_too: bool) -> KnownArguments:
     except (TypeError, ValueError):  # a wrapper may take other arguments than it says
         named = {"args": args, "kwargs": kwargs}
     return {
-        name + jax.tree_util.keystr(path): _known(leaf, numbers_too)
+        name + jax.tree_util.keystr(path): _known(leaf, numbers_too=numbers_too)
         for name, value in named.items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(value)
     }
 
 
-def _known(leaf: Any, numbers_too: bool) -> Any:
+def _known(leaf: Any, *, numbers_too: bool) -> Any:
     """A leaf as it is compared later: arrays by shape and type, their numbers and mutable objects by a digest."""
     if isinstance(leaf, Array) and not is_array(leaf):  # random keys
         return np.shape(leaf), str(leaf.dtype)

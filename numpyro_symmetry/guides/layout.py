@@ -279,17 +279,15 @@ def _alike(
         return GaussianFactors(loc, scale)
     draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
     by_site = _by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened)
-    least = layout.view.open(
-        {site: jnp.full_like(x, _least_scale(layout.supports[site])) for site, x in by_site.items()}, common=True
-    )
+    least = {
+        site: jnp.full_like(x, _SMALLEST_SCALE_OF_INTEGERS if layout.supports[site].is_discrete else _SMALLEST_SCALE)
+        for site, x in by_site.items()
+    }
+    least = layout.view.open(least, common=True)
     return GaussianFactors(
         {site: value.mean(0) for site, value in draws.items()} | loc,
         _widened(layout, {site: jnp.sqrt(x.var(0, ddof=1) + least[site] ** 2) for site, x in draws.items()}) | scale,
     )
-
-
-def _least_scale(support: Any) -> float:
-    return _SMALLEST_SCALE_OF_INTEGERS if support.is_discrete else _SMALLEST_SCALE
 
 
 def _scales(layout: Layout, by_site: dict[str, Array]) -> dict[str, Array]:

@@ -44,8 +44,8 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
     model = Model(guide.model, args, kwargs)
     here = known_arguments(model, numbers_too=numbers_too)
     of_model = here if given or not numbers_too else known_arguments(model, numbers_too=False)
-    asks_model = (not given or guide._options.check) and _is_new(guide, of_model, numbers_too)
-    asks_guide = is_by_hand and _is_new(guide, here, numbers_too)
+    asks_model = (not given or guide._options.check) and _is_new(guide, of_model, is_bound=numbers_too)
+    asks_guide = is_by_hand and _is_new(guide, here, is_bound=numbers_too)
     if asks_model:
         say("checking the symmetry with other arguments of the model")
         _prove_symmetry(guide, args, kwargs)
@@ -56,7 +56,7 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
         guide._proved = (*guide._proved[-_MOST_KEPT:], here)
 
 
-def _is_new(guide: Any, here: KnownArguments, is_bound: bool) -> bool:
+def _is_new(guide: Any, here: KnownArguments, *, is_bound: bool) -> bool:
     # bounds need the same arguments as a proof; for a training step, targets that are left out make no difference
     alike = [known for known in guide._proved if not is_bound or here.keys() == known.keys()]
     return all(others_in(here, known) for known in alike)

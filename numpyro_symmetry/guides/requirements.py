@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -273,42 +273,49 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
                 "with a density, such as a Normal with a small scale."
             )
 
-    own, before, after, fast = _read(guide, trace, layout, args, kwargs)
-    if _disagreeing(own, before):
+    read = _read(guide, trace, layout, args, kwargs)
+    if _disagreeing(read.own, read.again):
         _refuse_disagreeing(guide, *_own_and_read_again(guide, trace, args, kwargs), trace, args, kwargs)
-    for site, value in after.items():
+    for site, value in read.relabelled.items():
         if not np.isfinite(value):
             raise UnsupportedGuideError(
                 f"Site {site!r}: the guide's log density at a relabelled draw is {value}. A point mass (Delta) "
                 "or a bounded distribution cannot be symmetrized; use a distribution with full support."
             )
-    if fast is None:
+    if read.fast_change is None:
         return layout
     # sites that follow were seen to cancel in double precision; in single their density may round to anything
-    telling = [site for site in after if site not in layout.following]
-    slow = sum(after[site] - before[site] for site in telling)
-    scale = 1.0 + sum(abs(after[site]) + abs(before[site]) for site in telling)
-    return layout if abs(fast - slow) <= _TOLERANCE * scale else layout._replace(density=General)
+    telling = [(x, read.again[site]) for site, x in read.relabelled.items() if site not in layout.following]
+    slow = sum(after - before for after, before in telling)
+    scale = 1.0 + sum(abs(after) + abs(before) for after, before in telling)
+    return layout if abs(read.fast_change - slow) <= _TOLERANCE * scale else layout._replace(density=General)
 
 
-def _read(
-    guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[dict[str, float], dict[str, float], dict[str, float], float | None]:
-    """Log densities of a draw: its own, read again, and relabelled; and their change as the fast path has it, if any.
+class _Densities(NamedTuple):
+    """Log densities of a draw by site: its own, read again, relabelled; and their change as the fast path has it."""
+
+    own: dict[str, Any]
+    again: dict[str, Any]
+    relabelled: dict[str, Any]
+    fast_change: Any
+
+
+def _read(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Densities:
+    """Log densities of a draw, and of one relabelled.
 
     In one program: one by one, its operations take longer to compile than the whole.
     """
     values = {name: jnp.asarray(value) for name, value in latent_values(trace).items()}
 
-    def everything(element: Element) -> Any:
+    def everything(element: Element) -> _Densities:
         own = {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
         moved: Any = layout.apply(element, values)
         read = log_densities_at(guide, trace, (values, moved), args, kwargs)
         before, after = ({site: x[k] for site, x in read.items()} for k in range(2))
         if not layout.factorises:
-            return own, before, after, None
+            return _Densities(own, before, after, None)
         density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(guide, trace, layout)
-        return own, before, after, density.log_ratio(layout.of_coordinates, draw, element)
+        return _Densities(own, before, after, density.log_ratio(layout.of_coordinates, draw, element))
 
     element = moving_everything(layout.of_coordinates)
     return jax.tree.map(float, compiled_quickly(everything, element)(element))

@@ -102,7 +102,9 @@ def set_up(
     given = options.symmetry
     say("finding the symmetry" if given is None else "checking the symmetry")
     symmetry = (
-        _found(model, options.signs, drawn, args, kwargs) if given is None else given.bind(latent_values(model_trace))
+        _found(model, drawn, args, kwargs, signs=options.signs)
+        if given is None
+        else given.bind(latent_values(model_trace))
     )
     refuse_nonfinite({site: s["value"] for site, s in trace.items() if s["type"] == "param"})
     plain = _plain(symmetry, trace)
@@ -256,7 +258,7 @@ def _refuse_where_parameters_start(
         ) from error
 
 
-def _found(model: Callable, signs: bool, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symmetry:
+def _found(model: Callable, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, signs: bool) -> Symmetry:
     """The model's symmetry on the sites that the guide draws."""
     found = find_symmetry(model, args, kwargs, signs=signs)
     moved = {name: sites for name, sites in sites_of_groups(found.axes).items() if name in found.groups}

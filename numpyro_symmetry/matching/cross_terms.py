@@ -105,13 +105,13 @@ def _drawn_in_parts(
     parts = [
         _Draws(Tables(placed, rest_of(placed, prior), drawn)) for placed in _placed_apart(members, apart, drawn, prior)
     ]
-    log_unit, home, beside, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
+    found = _Weights(*np.transpose([part.weights(rng, len(parts)) for part in parts]))
     # relative to the heaviest part: labels of a level that was not matched may outweigh the kept ones by many nats
-    weights = np.exp(log_unit - log_unit.max())
-    kept, *elsewhere = weights * home
-    others = (weights * beside).sum() + sum(elsewhere)
+    units = np.exp(found.log_unit - found.log_unit.max())
+    kept, *elsewhere = units * found.kept
+    others = (units * found.others).sum() + sum(elsewhere)
     total = kept + others
-    error = np.hypot.reduce(weights * error) / total * (kept / total)
+    error = np.hypot.reduce(units * found.error) / total * (kept / total)
     return CrossTerms(float(others / total), float(error), False)
 
 
@@ -143,6 +143,15 @@ def _enumerated(
     return CrossTerms(max(0.0, -math.expm1(log_weights[0] - logsumexp(log_weights))), 0.0, True)
 
 
+class _Weights(NamedTuple):
+    """Weights of labellings in units of ``exp(log_unit)``: of the kept one, and of all others with their error."""
+
+    log_unit: Any
+    kept: Any
+    others: Any
+    error: Any
+
+
 class _Draws:
     """Labels of one member after another, drawn nearly in proportion to their weight.
 
@@ -160,8 +169,8 @@ class _Draws:
         self.has_home = math.isfinite(self.at_home)
         self.divided_out = tables.own_total.plus(reduce(NaturalGaussian.plus, tables.own), -1.0)
 
-    def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float, float]:
-        """``log_unit, home, others, error``: weights of the kept labelling and all others, in units of exp(log_unit).
+    def weights(self, rng: np.random.Generator, num_parts: int) -> _Weights:
+        """Weights of the kept labelling and of all others.
 
         Of the others, moves of two or three units of one member are summed exactly. ``num_parts`` such estimates share
         the work.
@@ -179,7 +188,7 @@ class _Draws:
         # relative to the heaviest: all labellings that a draw stands for may outweigh the kept one by hundreds of nats
         log_unit = max(self.at_home, float(log_weights.max()))
         if not math.isfinite(log_unit):
-            return log_unit, float(self.has_home), 0.0, 0.0
+            return _Weights(log_unit, float(self.has_home), 0.0, 0.0)
         home, weights = math.exp(self.at_home - log_unit), np.exp(log_weights - log_unit)
         # with uncoupled groups and two members, two such moves weigh about the square of one; with more members a joint
         # move of several weighs about as much as one move
@@ -189,7 +198,7 @@ class _Draws:
         unseen = (home + near + rest) / num_draws
         has_near = self.has_home and tables.is_diagonal and not tables.are_coupled()
         unseen = min(unseen, beyond) if has_near else unseen
-        return log_unit, home, near + rest, max(error, unseen)
+        return _Weights(log_unit, home, near + rest, max(error, unseen))
 
     def _near(self) -> float:
         """Weight, over the kept labelling's, of all exchanges of two units, cycles of three and sign changes."""

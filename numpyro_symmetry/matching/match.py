@@ -31,7 +31,7 @@ from numpyro_symmetry.matching.sides import (
     side_of,
     without,
 )
-from numpyro_symmetry.steps import say, saying, through
+from numpyro_symmetry.steps import say, saying, track
 from numpyro_symmetry.symmetry import (
     Axis,
     Element,
@@ -280,7 +280,7 @@ def _placed(
         (np.zeros(0), np.zeros(0), np.zeros(0, bool), np.zeros(0, int), np.zeros(0, bool))
     ]
     among = blocks(family, groups, together)
-    for placed in through(place(family, groups, centred, method, seed, among=among), len(among)):
+    for placed in track(place(family, groups, centred, method, seed, among=among), len(among)):
         state, *outcome = placed.solution
         arrays.append((*log_likelihoods(family, point, placed), *outcome))
         for name, part in state.items():

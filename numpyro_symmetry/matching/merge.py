@@ -28,7 +28,6 @@ from numpyro_symmetry.matching.sides import (
     complex_sites,
     from_pairs,
     in_pairs,
-    is_guide,
     is_tree,
     of_pairs,
     read,
@@ -55,6 +54,7 @@ from numpyro_symmetry.symmetry.named import refuse_others
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     as_sites,
+    is_fitted_guide,
     real_arrays,
     refuse_mismatch,
     refuse_other_structure,
@@ -265,7 +265,8 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
         )
     # of (guide, params) the parameters alone are arrays
     refuse_tracers(
-        "merge", *(side for solution in solutions for side in (solution[1:] if is_guide(solution) else [solution]))
+        "merge",
+        *(side for solution in solutions for side in (solution[1:] if is_fitted_guide(solution) else [solution])),
     )
     names = [f"solution {k}" for k in range(len(solutions))]
     items: list[Any] = []
@@ -350,7 +351,9 @@ def _placed_by(
     """The arrays or Gaussians by which members are compared and averaged, and the symmetry as it acts on these."""
     if isinstance(cost, ActivationCost):
         # guides and their parameters are taken as the Gaussians that were read off them
-        given = [item if is_guide(solution) else solution for solution, item in zip(solutions, items, strict=True)]
+        given = [
+            item if is_fitted_guide(solution) else solution for solution, item in zip(solutions, items, strict=True)
+        ]
         sides = [by_activations(cost, given[0], solution, symmetry) for solution in given]
         return [{name: np.asarray(x, float) for name, x in side[1].items()} for side in sides], sides[0][2]
     if not is_option(cost, _COSTS):

@@ -121,7 +121,10 @@ def _nearest(bound: Symmetry, arrays: dict[str, np.ndarray], name: str) -> Neare
     view = PlainView.of(alone, arrays)
     plain, opened = view.symmetry, view.open({site: arrays[site] for site in alone.axes})
     opened |= {name: np.sqrt(weight) * opened[name] for name, weight in view.weights.items()}
-    found = {label: _nearest_of(_Units.of(plain, opened, label), group.signed) for label, group in plain.groups.items()}
+    found = {
+        label: _nearest_of(_Units.of(plain, opened, label), signed=group.signed)
+        for label, group in plain.groups.items()
+    }
     label = min(found, key=lambda label: found[label][0])
     element = view.element({**plain.identity(), label: found[label][1]}, bound)
     changed = np.argwhere(~Hard.of(element[name]).each(np.asarray).is_same(bound.groups[name].identity()))
@@ -176,12 +179,12 @@ class _Units(NamedTuple):
         return float(np.sqrt(sum((x**2).sum() for x in (self.even, self.odd, *(v for v, _ in self.repeated)))))
 
 
-def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
+def _nearest_of(units: _Units, *, signed: bool) -> tuple[float, Hard, float]:
     """The smallest squared distance, the element of one plain group that has it, and the bound."""
     n = len(units.even)
     whole = (
         (squared + units.moved_by(_exchange(n, pair, signs)), pair, signs)
-        for squared, pair, signs in _candidates(units, signed)
+        for squared, pair, signs in _candidates(units, signed=signed)
     )
     squared, pair, signs = min(whole, key=operator.itemgetter(0))
     limit = 2.0 * units.norm() / np.sqrt(n if signed else n - 1)
@@ -189,7 +192,7 @@ def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
     return squared, found if signed else Hard(found.permutation), float(limit)
 
 
-def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int, int], tuple[int, int]]]:
+def _candidates(units: _Units, *, signed: bool) -> Iterator[tuple[float, tuple[int, int], tuple[int, int]]]:
     """Squared distances that exchanges and negations move the rows: the least alone, or all if sites are repeated."""
     n = len(units.even)
     pairs = np.transpose(np.triu_indices(n, 1))

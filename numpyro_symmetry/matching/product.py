@@ -147,7 +147,7 @@ class Tables:
                 continue
             num_axes = mine[0][piece].ndim
             first, precision = (
-                _along(_moved(x[piece], axes, state, name, signs), at[0], num_axes)
+                _along(_moved(x[piece], axes, state, name, signs=signs), at[0], num_axes)
                 for x, signs in zip(mine, (True, False), strict=True)
             )
             there = [_along(x[piece], at[0], num_axes) for x in others]
@@ -201,7 +201,7 @@ def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: NaturalGaussi
     return elements
 
 
-def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, signs: bool) -> np.ndarray:
+def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, *, signs: bool) -> np.ndarray:
     """A piece with every group except ``but`` moved as in a state, or as in each of a batch of states."""
     num_axes = x.ndim
     for position, axis in enumerate(axes, -len(axes)):

@@ -22,7 +22,6 @@ from numpyro_symmetry.matching.relaxed import Logits, mixed
 from numpyro_symmetry.matching.sides import (
     completed,
     complex_sites,
-    is_guide,
     read,
     refuse_draws,
     refuse_other_trees,
@@ -49,7 +48,7 @@ from numpyro_symmetry.symmetry.arguments import (
     staying_in_jax,
 )
 from numpyro_symmetry.symmetry.plain import warn_of_torn
-from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
+from numpyro_symmetry.symmetry.pytrees import is_fitted_guide, real_arrays, refuse_other_structure, with_arrays
 
 if TYPE_CHECKING:
     import optax
@@ -316,7 +315,7 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[Arrays, Arrays,
     """Arrays of both ends by site, and the symmetry with its sizes."""
     sides = {"target": target, "source": source}
     for name, side in sides.items():
-        if is_guide(side) or isinstance(side, DiagonalGaussian | FullGaussian):
+        if is_fitted_guide(side) or isinstance(side, DiagonalGaussian | FullGaussian):
             raise SymmetryError(
                 f"The {name} is a Gaussian or a guide; expected values or a pytree, of which a loss is known half-way: "
                 "pass its means, such as .loc."

@@ -18,7 +18,7 @@ from jax.scipy.special import logsumexp
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Soft, signed_permutations
 from numpyro_symmetry.symmetry import Axis, Group, Hard
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 
 # how much of each label is spread over all labels at first: with none the slope would vanish
 _SPREAD = 0.3
@@ -60,7 +60,7 @@ def mixed(value: Array, axes: tuple[Axis, ...], soft: Mapping[str, Soft]) -> Arr
     names, letters = [axis.group or "" for axis in axes], string.ascii_lowercase[: len(axes)]
     moving = [k for k, name in enumerate(names) if name]
     for k in sorted(moving, key=lambda k: names[k].count("/")):
-        cells = "".join(letters[names.index(label)] for label in over(names[k]))
+        cells = "".join(letters[names.index(label)] for label in fibred_over(names[k]))
         to = f"{letters[:k]}Z{letters[k + 1 :]}"
         value = jnp.einsum(
             f"{cells}Z{letters[k]},{letters}->{to}", soft[names[k]].along(axes[k]), value, precision="highest"

@@ -27,6 +27,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     can_be_moved,
     comes_by_site,
+    is_fitted_guide,
     refuse_other_structure,
     replaced,
     uncompared,
@@ -46,7 +47,7 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
     """Values by site or a Gaussian, as they are; a pytree by path; ``(guide, params)`` as the Gaussian it is."""
     if any(hasattr(side, name) for name in ("posterior", "get_samples", "undo")):
         raise SymmetryError(f"Expected a point or a Gaussian; got draws, in {type(side).__name__}. {_OF_DRAWS}")
-    if is_guide(side):
+    if is_fitted_guide(side):
         from numpyro_symmetry.matching.guide_parameters import has_covariance
 
         guide, params = side
@@ -96,15 +97,9 @@ def of_pairs(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
     return replace(symmetry, axes=axes) if sites else symmetry
 
 
-def is_guide(side: Any) -> bool:
-    """Whether a side is ``(guide, params)``, and not a tuple of two trees."""
-    is_pair = isinstance(side, tuple) and len(side) == 2 and isinstance(side[1], Mapping)
-    return is_pair and not arrays_by_path(side[0])
-
-
 def is_tree(side: Any, sites: Collection[str] = ()) -> bool:
     """Whether a side is a pytree of arrays that does not come by site."""
-    is_other = isinstance(side, DiagonalGaussian | FullGaussian) or is_guide(side) or comes_by_site(side, sites)
+    is_other = isinstance(side, DiagonalGaussian | FullGaussian) or is_fitted_guide(side) or comes_by_site(side, sites)
     return not is_other and bool(arrays_by_path(side))
 
 
@@ -117,7 +112,7 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
         Naming the site whose support is not all of the real line.
     """
     for guide_side, other, name in ((target, source, "source"), (source, target, "target")):
-        if not (is_guide(guide_side) and isinstance(other, Mapping)):
+        if not (is_fitted_guide(guide_side) and isinstance(other, Mapping)):
             continue
         from numpyro_symmetry.matching.guide_parameters import constrained_sites
 
@@ -173,7 +168,7 @@ def refuse_other_trees(target: Any, source: Any, sites: Collection[str]) -> froz
     if is_tree(target, sites) and is_tree(source, sites):
         refuse_other_structure(target, source, ("the target", "the source"), shapes=False)
     values = (side.loc if isinstance(side, DiagonalGaussian | FullGaussian) else side for side in (target, source))
-    return frozenset().union(*(uncompared(side, sites) for side in values if not is_guide(side)))
+    return frozenset().union(*(uncompared(side, sites) for side in values if not is_fitted_guide(side)))
 
 
 def without(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:

@@ -66,7 +66,7 @@ def as_model_or_function(model: Any, of: Nouns = MODEL) -> Callable:
     return model
 
 
-def model_of(guide: Any, model: Any, call: str) -> Callable:
+def model_of_guide(guide: Any, model: Any, call: str) -> Callable:
     """The model that is named beside a guide, or that the guide carries.
 
     Raises

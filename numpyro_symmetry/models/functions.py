@@ -88,7 +88,9 @@ class Outputs:
 
         def place(noise: Mapping[str, np.ndarray], data: Data) -> dict[str, np.ndarray]:
             positive = self.sites.constrained
-            return {n: _about(np.asarray(x), noise[n], n in positive) for n, x in self.sites.settings.items()}
+            return {
+                n: _about(np.asarray(x), noise[n], is_positive=n in positive) for n, x in self.sites.settings.items()
+            }
 
         return place, place({name: np.zeros(x.shape, x.dtype) for name, x in noise.items()}, own)
 
@@ -99,7 +101,7 @@ class Outputs:
         }
 
 
-def _about(own: np.ndarray, noise: np.ndarray, is_positive: bool) -> np.ndarray:
+def _about(own: np.ndarray, noise: np.ndarray, *, is_positive: bool) -> np.ndarray:
     """A value about that of a parameter; whole numbers stay what they are."""
     if not jnp.issubdtype(own.dtype, jnp.inexact):
         return own

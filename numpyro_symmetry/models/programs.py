@@ -51,16 +51,17 @@ class FloatPrecision(NamedTuple):
 
     def tracing(self) -> AbstractContextManager[Any]:
         """A context in which functions are traced in this precision."""
-        return _context(self.traced_in_double)
+        return _context(double=self.traced_in_double)
 
     def evaluating(self) -> AbstractContextManager[Any]:
         """A context in which programs are compiled and run in this precision, also where nothing else is compiled."""
-        stack = _context(self.evaluated_in_double)
+        stack = _context(double=self.evaluated_in_double)
         stack.enter_context(_compiling())
         return stack
 
 
-DOUBLE, WIDENED = FloatPrecision(True, True), FloatPrecision(False, True)
+DOUBLE = FloatPrecision(traced_in_double=True, evaluated_in_double=True)
+WIDENED = FloatPrecision(traced_in_double=False, evaluated_in_double=True)
 
 
 def session_precision() -> FloatPrecision:
@@ -69,7 +70,7 @@ def session_precision() -> FloatPrecision:
     return FloatPrecision(double, double)
 
 
-def _context(double: bool) -> ExitStack:
+def _context(*, double: bool) -> ExitStack:
     stack = ExitStack()
     # another context than the session's has whatever runs in it compiled anew
     if double != session_precision().traced_in_double:

@@ -11,7 +11,7 @@ import numpy as np
 
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Split, Whole, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.hard import Hard, Part, over
+from numpyro_symmetry.symmetry.hard import Hard, Part, fibred_over
 from numpyro_symmetry.symmetry.pieces import is_cut, joined, pieces_of
 
 # numbers of a value above which one gather after the other is faster than a single one of the whole batch
@@ -50,7 +50,7 @@ def _act(g: Mapping[str, Part], axes: Sequence[Axis], value: Any) -> Any:
     moving = [k for k, name in enumerate(names) if name in g]
     # a fibred group reads its permutation at the cell of the result, so what it is fibred over moves first
     for position in sorted(moving, key=lambda k: names[k].count("/")):
-        part, cells = Hard.of(g[names[position]]), [names.index(label) for label in over(names[position])]
+        part, cells = Hard.of(g[names[position]]), [names.index(label) for label in fibred_over(names[position])]
         part = part if axes[position].signed else Hard(part.permutation)
         value = gather_axis(value, part, position, cells, len(axes))
     return value

@@ -15,7 +15,7 @@ from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_elemen
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, member_of
 from numpyro_symmetry.symmetry.groups import Group
-from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.hard import Element, fibred_over
 from numpyro_symmetry.symmetry.nouns import Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
 from numpyro_symmetry.symmetry.pieces import axes_of_pieces, is_cut
@@ -28,7 +28,7 @@ _EXAMPLES = {
 }
 
 
-def as_mapping(name: str, value: Any) -> dict[str, Any]:
+def as_field(name: str, value: Any) -> dict[str, Any]:
     """One of a symmetry's four mappings, as a dict."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping, such as {_EXAMPLES[name]}; got {value!r} ({type(value).__name__}).")
@@ -67,15 +67,16 @@ def check_groups(
 
 
 def check_complements(
-    axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, Any], orbits: Mapping[str, Any]
+    axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, Any], orbits: Mapping[str, Any], of: Nouns
 ) -> None:
     """Refuse a `Complement` whose group is signed, of another kind, fibred, or has orbits."""
     for site, entries in axes.items():
         for entry in entries:
-            if isinstance(entry, Complement) and (entry.group in {*kinds, *orbits} or over(entry.group)):
+            if isinstance(entry, Complement) and (entry.group in {*kinds, *orbits} or fibred_over(entry.group)):
                 raise SymmetryError(
-                    f"Site {site!r}: {entry} exchanges two parts of a whole; expected a group of kind 'permutation', "
-                    f"without orbits and not fibred. Name another group for what else {entry.group!r} stands on."
+                    f"{of.named(site)}: {entry} exchanges two parts of a whole; expected a group of kind "
+                    f"'permutation', without orbits and not fibred. Name another group for what else {entry.group!r} "
+                    "stands on."
                 )
 
 
@@ -152,7 +153,7 @@ def refuse_other_arguments(groups: list[str], g: Any, values: Any) -> None:
         )
 
 
-def check_fibres(stacks: Mapping[str, Stack]) -> None:
+def check_fibres(stacks: Mapping[str, Stack], of: Nouns) -> None:
     """Refuse a piece on which a fibred group stands without each axis that it is fibred over, once."""
     for site, (_, entries, _) in stacks.items():
         if not any("/" in (axis.group or "") for axis in labels(entries)):
@@ -160,8 +161,8 @@ def check_fibres(stacks: Mapping[str, Stack]) -> None:
         for axes in axes_of_pieces(entries):
             here = [axis.group for axis in axes]
             for name in filter(None, here):
-                if missing := [label for label in over(name) if here.count(label) != 1]:
+                if missing := [label for label in fibred_over(name) if here.count(label) != 1]:
                     raise SymmetryError(
-                        f"Site {site!r}: group {name!r} is fibred over {missing[0]!r}, which stands on "
-                        f"{here.count(missing[0])} of the site's axes {describe(entries)}; expected one."
+                        f"{of.named(site)}: group {name!r} is fibred over {missing[0]!r}, which stands on "
+                        f"{here.count(missing[0])} of the {of.array}'s axes {describe(entries)}; expected one."
                     )

@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import Group, as_permutation
-from numpyro_symmetry.symmetry.hard import Element, Hard, Part, inverted, over, permutation_of, then
+from numpyro_symmetry.symmetry.hard import Element, Hard, Part, fibred_over, inverted, permutation_of, then
 
 
 def broadcast(*shapes: tuple[int, ...]) -> bool:
@@ -45,7 +45,7 @@ def check_element(g: Any) -> None:
             f"{type(g).__name__}."
         )
     for name, part in g.items():
-        shape, labels = as_permutation(name, part).shape, over(name)
+        shape, labels = as_permutation(name, part).shape, fibred_over(name)
         cells = shape[max(len(shape) - 1 - len(labels), 0) : -1]
         known = tuple(
             permutation_of(g[label]).shape[-1] if label in g else n
@@ -57,7 +57,7 @@ def check_element(g: Any) -> None:
 def batch_of(name: str, part: Part) -> tuple[int, ...]:
     """Leading shape of one group's part of an element."""
     shape = np.shape(Hard.of(part).permutation)
-    return tuple(shape[: len(shape) - 1 - len(over(name))])
+    return tuple(shape[: len(shape) - 1 - len(fibred_over(name))])
 
 
 def compose(g: Element, h: Element) -> Element:

@@ -119,7 +119,7 @@ def _once(site: Any, known: Mapping[Any, Any], entries: Any) -> Any:
     return entries
 
 
-def check_families(axes: Axes) -> None:
+def check_families(axes: Axes, of: Nouns) -> None:
     """Refuse families of which sites are missing, or of which the entries differ.
 
     Raises
@@ -132,16 +132,18 @@ def check_families(axes: Axes) -> None:
             continue
         if missing := [other for other in one.family if other not in axes]:
             raise SymmetryError(
-                f"Site {site!r} is exchanged with {missing}, which axes do not name: a family {one.family} moves as a "
-                "whole. Name all of its sites or none."
+                f"{of.named(site)} is exchanged with {missing}, which axes do not name: a family {one.family} moves as "
+                f"a whole. Name all of its {of.array}s or none."
             )
         if one.family[one.index : one.index + 1] != (site,):
-            raise SymmetryError(f"Site {site!r}: {one} says that it is another site; expected its own name there.")
+            raise SymmetryError(
+                f"{of.named(site)}: {one} says that it is another {of.array}; expected its own name there."
+            )
         for k, other in enumerate(one.family):
             expected = tuple(Member(e.group, k, e.family) if isinstance(e, Member) else e for e in entries)
             if axes[other] != expected:
                 raise SymmetryError(
-                    f"Site {other!r} has axes {describe(axes[other])}; expected {describe(expected)}, as its family "
+                    f"{of.named(other)} has axes {describe(axes[other])}; expected {describe(expected)}, as its family "
                     f"{one.family} is one array, stacked."
                 )
 

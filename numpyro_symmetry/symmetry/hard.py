@@ -103,7 +103,7 @@ Part = ArrayLike | SignedPermutation | Hard
 Element = dict[str, Part]
 
 
-def over(name: str) -> tuple[str, ...]:
+def fibred_over(name: str) -> tuple[str, ...]:
     """Labels over which a group is fibred, outermost first: ``("a", "a/b")`` for ``"a/b/c"``."""
     return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
 
@@ -117,7 +117,7 @@ def taken_along(values: Any, index: Any, axis: int = -1) -> Any:
 
 def at_source(values: Any, name: str, step: Mapping[str, Hard]) -> Any:
     """A fibred group's array ``(..., *cells, n)``, read for each cell at the cell that ``step`` brings there."""
-    labels = over(name)
+    labels = fibred_over(name)
     for depth, label in zip(range(len(labels), 0, -1), labels, strict=True):
         if label in step:
             index = step[label].permutation
@@ -168,11 +168,11 @@ def products(every: Mapping[str, Hard]) -> dict[str, Hard]:
 
 def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
     """Elements ``(*leading, *cells, n)`` as one batch, of NumPy."""
-
-    def one(name: str, x: Any) -> np.ndarray:
-        return np.asarray(x).reshape(-1, *np.shape(x)[-1 - len(over(name)) :])
-
-    return {name: Hard.of(part).each(lambda x, name=name: one(name, x)) for name, part in element.items()}
+    own = {name: -1 - len(fibred_over(name)) for name in element}
+    return {
+        name: Hard.of(part).each(lambda x, first=own[name]: np.asarray(x).reshape(-1, *np.shape(x)[first:]))
+        for name, part in element.items()
+    }
 
 
 def to_element(state: Mapping[str, Hard], leading: tuple[int, ...]) -> Element:

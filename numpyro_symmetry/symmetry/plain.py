@@ -25,7 +25,7 @@ from numpyro_symmetry.symmetry.elements import batch_of
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
-from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
+from numpyro_symmetry.symmetry.hard import Element, Hard, fibred_over, from_element
 from numpyro_symmetry.symmetry.pieces import Piece, axes_of_pieces, joined, pieces_of
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
@@ -40,8 +40,8 @@ Cut = tuple[str | None, np.ndarray]
 def moving_blocks(symmetry: Symmetry) -> dict[str, list[str]]:
     """Outermost group that moves blocks -> the groups that move units in these blocks."""
     groups = symmetry.groups
-    inner = {name: [n for n in groups if name in over(n)] for name in groups}
-    roots = [name for name in groups if inner[name] and not any(label in groups for label in over(name))]
+    inner = {name: [n for n in groups if name in fibred_over(n)] for name in groups}
+    roots = [name for name in groups if inner[name] and not any(label in groups for label in fibred_over(name))]
     return {name: inner[name] for name in roots}
 
 
@@ -69,7 +69,9 @@ def separated(symmetry: Symmetry, *, alone: bool = False) -> tuple[Symmetry, dic
         [axis.group for axis in axes] for stack in symmetry.stacks.values() for axes in axes_of_pieces(stack.entries)
     ]
     names = [names_in(stack.entries) & set(symmetry.groups) for stack in symmetry.stacks.values()]
-    outer = {label for inner in found.values() for name in inner for label in over(name) if label in symmetry.groups}
+    outer = {
+        label for inner in found.values() for name in inner for label in fibred_over(name) if label in symmetry.groups
+    }
     stuck = {n for n in outer if symmetry.groups[n].signed or any(here.count(n) > 1 for here in stands)}
     meeting = [together for together, _ in connected((None, here) for here in names)]
     stuck |= {root for together in meeting for root in together & set(found) if alone and not _is_alone(root, together)}
@@ -79,7 +81,7 @@ def separated(symmetry: Symmetry, *, alone: bool = False) -> tuple[Symmetry, dic
 
 def _is_alone(root: str, together: set[str]) -> bool:
     """Whether groups that share sites are one of blocks, and others of units in them."""
-    return all([label for label in over(name) if label in together] == [root] for name in together - {root})
+    return all([label for label in fibred_over(name) if label in together] == [root] for name in together - {root})
 
 
 def warn_of_torn(view: PlainView, done: str, advice: str) -> None:
@@ -94,8 +96,8 @@ def warn_of_torn(view: PlainView, done: str, advice: str) -> None:
 
 def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
     """The symmetry without the outer, or without the inner, of some groups: whichever leaves more elements."""
-    outer = {label for name in names for label in over(name) if label in names}
-    inner = {name for name in names if any(label in names for label in over(name))}
+    outer = {label for name in names for label in fibred_over(name) if label in names}
+    inner = {name for name in names if any(label in names for label in fibred_over(name))}
     if not outer:
         return symmetry
     choices = [symmetry.restrict(symmetry.groups.keys() - gone) for gone in (outer, inner)]

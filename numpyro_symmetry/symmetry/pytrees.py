@@ -32,6 +32,12 @@ def can_be_moved(leaf: Any) -> bool:
     return isinstance(getattr(leaf, "dtype", None), np.dtype) and hasattr(leaf, "shape")
 
 
+def is_fitted_guide(value: Any) -> bool:
+    """Whether something is a guide with its parameters, ``(guide, params)``, and not a tuple of two trees of arrays."""
+    is_pair = isinstance(value, tuple) and len(value) == 2 and callable(value[0]) and isinstance(value[1], Mapping)
+    return is_pair and not arrays_by_path(value[0])
+
+
 def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
     """Whether values are a mapping in which no array lies deeper than one key, or whose own keys alone name some sites.
 

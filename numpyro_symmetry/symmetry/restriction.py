@@ -10,7 +10,7 @@ from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, group_names, labels
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import check_families
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.hard import fibred_over
 from numpyro_symmetry.symmetry.permutation_kinds import Kind
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def restrict(
     names = as_names(names, "names", example=str(tuple(symmetry.groups)[:1] or ("hidden",)))
     if unknown := sorted(set(names) - set(symmetry.groups)):
         raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(symmetry.groups)}.")
-    fixed = {label for name in names for label in over(name)} - set(names)
+    fixed = {label for name in names for label in fibred_over(name)} - set(names)
     return symmetry.on_axes(axes_of_groups(symmetry.axes, names), dict(symmetry.kinds) | dict.fromkeys(fixed, "fixed"))
 
 
@@ -82,7 +82,7 @@ def _on(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
             f"restrict names {symmetry.nouns.array}s {unknown}, but the symmetry acts on {sorted(symmetry.axes)}."
         )
     axes = {site: entries for site, entries in symmetry.axes.items() if site in sites}
-    check_families(axes)
+    check_families(axes, symmetry.nouns)
     signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
     odd = {name for name, group in symmetry.groups.items() if group.signed} - signed
     kept = {name: kind for name, kind in symmetry.kinds.items() if name not in odd}
@@ -96,7 +96,7 @@ def axes_of_groups(
     found = {}
     for site, entries in axes.items():
         here = {str(axis.group) for axis in labels(entries) if axis.group in names}
-        stays = here | {label for name in here for label in over(name)}
+        stays = here | {label for name in here for label in fibred_over(name)}
         if here:
             left = ((entry, _kept(entry, stays)) for entry in entries)
             found[site] = tuple(now for was, now in left if now is not None or not isinstance(was, VIRTUAL))
@@ -122,4 +122,4 @@ def with_total(axes: Mapping[str, tuple[AxisEntry, ...]], total: float | None) -
 
 def column_axes(names: Iterable[str]) -> dict[str, tuple[AxisEntry, ...]]:
     """Axes of what units compute on data, a column for each: of each group an array ``(num_data, *cells, n)``."""
-    return {name: (None, *over(name), name) for name in names}
+    return {name: (None, *fibred_over(name), name) for name in names}

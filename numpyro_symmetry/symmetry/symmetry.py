@@ -25,7 +25,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, stacks_of
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain, in_words
 from numpyro_symmetry.symmetry.groups import Group
-from numpyro_symmetry.symmetry.hard import Element, over, products
+from numpyro_symmetry.symmetry.hard import Element, fibred_over, products
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
 from numpyro_symmetry.symmetry.pieces import is_cut
@@ -101,9 +101,9 @@ class Symmetry:
     nouns: Nouns = field(default=MODEL, compare=False)
 
     def __post_init__(self) -> None:
-        given = {name: checks.as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
+        given = {name: checks.as_field(name, getattr(self, name)) for name in _MAPPINGS}
         axes = {site: check_entries(site, entries) for site, entries in by_site(given["axes"]).items()}
-        check_families(axes)
+        check_families(axes, self.nouns)
         sizes = {name: checks.as_size(name, size) for name, size in given["sizes"].items()}
         orbits = {name: checks.as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
         kinds, names = given["kinds"], group_names(axes)
@@ -112,8 +112,8 @@ class Symmetry:
         kinds = {name: kind for name, kind in kinds.items() if kind not in ("permutation", PERMUTATION)}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
-        checks.check_fibres(self.stacks)
-        checks.check_complements(axes, kinds, orbits)
+        checks.check_fibres(self.stacks, self.nouns)
+        checks.check_complements(axes, kinds, orbits, self.nouns)
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
@@ -140,8 +140,8 @@ class Symmetry:
                 self.sizes.get(name),
                 self.kinds.get(name, "permutation"),
                 self.orbits.get(name),
-                over(name),
-                tuple(self.sizes[label] for label in over(name) if label in self.sizes),
+                fibred_over(name),
+                tuple(self.sizes[label] for label in fibred_over(name) if label in self.sizes),
             )
             for name in self.group_names()
             if self.kinds.get(name) != "fixed"

@@ -54,7 +54,7 @@ def act(
     for site, entries in own.axes.items():
         flips = any(axis.signed and axis.group in signed for axis in labels(entries))
         if flips and values[site].dtype.kind != "i" and not is_floating(values[site].dtype):
-            raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values[site].dtype}.")
+            raise SymmetryError(f"{own.nouns.named(site)}: a sign cannot apply to values of type {values[site].dtype}.")
     moved = {}
     for stack in own.stacks.values():
         array = stack.of(values)
@@ -190,7 +190,8 @@ def on_sites(
     for site, entries in own.axes.items():
         if unknown := sorted(names_in(entries) - set(symmetry.group_names())):
             raise SymmetryError(
-                f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
+                f"axes of {own.nouns.array} {site!r} name groups {unknown}; the draws were relabelled by "
+                f"{sorted(symmetry.groups)}."
             )
     own = own.bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
     return on_every_axis(own, {site: len(shape) for site, shape in shapes.items()})

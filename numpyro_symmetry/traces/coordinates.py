@@ -72,7 +72,7 @@ def coordinates(
         if transform == "log" and not is_positive(values):
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(site, transform, np.zeros(()), np.ones(()), axes, shape)
-        found[piece] = _standardized(values, raw, standardize)
+        found[piece] = _standardized(values, raw, standardize=standardize)
     return found
 
 
@@ -132,7 +132,7 @@ def _transform(values: Any) -> str:
     return "log" if stats.boxcox_llf(0.0, sample) > stats.boxcox_llf(1.0, sample) else "identity"
 
 
-def _standardized(values: Any, raw: Coordinate, standardize: bool) -> Coordinate:
+def _standardized(values: Any, raw: Coordinate, *, standardize: bool) -> Coordinate:
     pooled = pooled_axes(raw.axes)
     signed = any(axis.signed for axis in raw.axes)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -27,9 +27,9 @@ from numpyro_symmetry.assignment.family import (
     Natural,
     Side,
     Statistics,
-    alone,
     gaussian,
     is_cost,
+    natural_of_draw,
     squares,
 )
 from numpyro_symmetry.assignment.problem import without_signs
@@ -362,7 +362,7 @@ def _of_data(
         return {_DATA: read(items)}
 
     axes = {_DATA: (FREE, Axis(group, False, None))}
-    point = partial(alone, statistics, natural)
+    point = partial(natural_of_draw, statistics, natural)
     return Family(statistics, axes, natural, point, carrier, num_draws, in_nats)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.assignment.passes import chunks_of, computed, each, passed
+from numpyro_symmetry.assignment.passes import chunks_of, computed, each, map_reduce
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
@@ -347,7 +347,7 @@ def drawn_at(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Arra
     found = {}
     for site, values in draws.items():
         _refuse_no_numbers(site, values)
-        bad, some = zip(*passed(values, chunks_of(values), partial(_seen_and_kept, which))[0], strict=True)
+        bad, some = zip(*map_reduce(values, chunks_of(values), partial(_seen_and_kept, which))[0], strict=True)
         _refuse_not_finite(site, np.concatenate(bad), leading)
         # in one order of memory, on which sums depend
         found[site] = np.ascontiguousarray(np.concatenate(some))

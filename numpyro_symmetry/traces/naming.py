@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_symmetry.assignment.family import Side, State, mean_statistics
-from numpyro_symmetry.assignment.passes import chunks_of, passed, summed
+from numpyro_symmetry.assignment.passes import chunks_of, map_reduce, summed
 from numpyro_symmetry.symmetry import Hard, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.hard import inverted
@@ -193,7 +193,7 @@ def _total(seen: PlainDraws, state: State, piece: str) -> np.ndarray:
         x = act({piece: here[items]}, plain, axes, labels)[piece]
         return None, np.ascontiguousarray(x.reshape(len(x), -1)).sum(0, dtype=float)
 
-    return passed(values, chunks_of(values), moved)[1]
+    return map_reduce(values, chunks_of(values), moved)[1]
 
 
 def brought_to(reference: Any, index: int | None, draws: Arrays, moved: Arrays) -> dict[str, np.ndarray]:

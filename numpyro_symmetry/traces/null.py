@@ -19,11 +19,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, Side, State, Statistics, alone
+from numpyro_symmetry.assignment.family import (
+    Coordinate,
+    Cost,
+    Family,
+    Items,
+    Natural,
+    Side,
+    State,
+    Statistics,
+    natural_of_draw,
+)
 from numpyro_symmetry.assignment.problem import move, pooled_axes
 from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.hard import from_element, over
+from numpyro_symmetry.symmetry.hard import fibred_over, from_element
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, PlainDraws
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
@@ -298,7 +308,7 @@ def _of_arrays(family: Family, arrays: Statistics) -> Family:
     def statistics(items: Items) -> Statistics:
         return {name: array[items] for name, array in arrays.items()}
 
-    point, num_draws = partial(alone, statistics, family.natural), len(next(iter(arrays.values())))
+    point, num_draws = partial(natural_of_draw, statistics, family.natural), len(next(iter(arrays.values())))
     return family._replace(statistics=statistics, point=point, num_draws=num_draws)
 
 
@@ -340,7 +350,7 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
         mean, variance, names = value.mean(0), value.var(0), [axis.group for axis in axes[site]]
         for name in dict.fromkeys(filter(None, names)):
             # one block where none of them move
-            at = [names.index(label) for label in (*over(name), name)]
+            at = [names.index(label) for label in (*fibred_over(name), name)]
             blocks = math.prod(mean.shape[k] for k in at[:-1])
             shape = blocks, mean.shape[at[-1]], mean.size // (blocks * mean.shape[at[-1]])
             first, second = (np.moveaxis(x, at, range(len(at))).reshape(shape) for x in (mean, variance))

@@ -18,13 +18,13 @@ from numpyro_symmetry.assignment.family import (
     Side,
     State,
     Statistics,
-    acting,
+    acting_groups,
     blocks,
     family_of,
     mean_statistics,
     problem_of,
 )
-from numpyro_symmetry.assignment.passes import opened, passed
+from numpyro_symmetry.assignment.passes import in_pieces, map_reduce
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
@@ -267,33 +267,34 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     plain = view.symmetry
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    source = Side.of_pieces(opened(draws, view), trace.leading, view)
+    source = Side.of_pieces(in_pieces(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
     effort = SearchEffort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
-    frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
+    reference = options.reference
+    frame = reference.frame if isinstance(reference, Rebased) else None
     cost, along = chosen_cost(options.cost, plain, source.loc, frame), groups_on(trace.dims, bound.axes)
     refuse_cost_of_others(cost, trace, along)
     family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = PlainDraws(cost, family, view, source)
 
     say("looking for the likeliest labels")
-    if isinstance(reference := options.reference, Rebased):
+    if isinstance(reference, Rebased):
         refuse_another_frame(reference, seen)
     if isinstance(reference, Rebased | Mapping):
         given = trace_of(reference) if isinstance(reference, Rebased) else names_of(reference, 0)
         refuse_other_names(given, trace, list(bound.axes), ("the reference", "the draws"), along=along)
     if frame is None:
         # a reference gives slots their names, and has no other say
-        name_by = names_by(options.reference, options.order_by, seen)
+        name_by = names_by(reference, options.order_by, seen)
         found, index = _searched(trace, seen, options, effort, rng)
         found = found._replace(state=then(found.state, name_by(found) if index is None else as_in(index, found)))
     else:
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point
-    wanted = options.null and trace.num_draws > 1
-    if wanted:
+    null = None
+    if options.null and trace.num_draws > 1:
         say("the same for made-up draws")
-    null = matched_null(seen, found.state, fixed, trace.leading, effort, rng) if wanted else None
+        null = matched_null(seen, found.state, fixed, trace.leading, effort, rng)
     own = family.natural(mean_statistics(family, plain.groups, found.state))
     elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))
     state = from_element(elements)
@@ -301,7 +302,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     return Rebased(
         data=moved.values,
         elements=to_element(state, trace.leading),
-        reference=brought_to(options.reference, index, draws, moved.flat(list(bound.axes))),
+        reference=brought_to(reference, index, draws, moved.flat(list(bound.axes))),
         objective=found.objective.reshape(trace.leading),
         margin=_margin(seen, found.state, (fixed or own)[0]).reshape(trace.leading),
         null=null,
@@ -364,10 +365,10 @@ def _margin(seen: PlainDraws, state: State, natural: Statistics) -> np.ndarray:
         cost = GaussianCost({s: c.transform for s, c in family.coordinates.items()})
         family = family_of(cost, seen.draws, seen.plain)
         natural, _ = family.natural(mean_statistics(family, seen.plain.groups, state))
-    groups = acting(family, seen.plain.groups)
+    groups = acting_groups(family, seen.plain.groups)
 
     def of(here: Family, items: slice) -> tuple[np.ndarray, None]:
         labels = {name: state[name].at(items) for name in groups}
         return margins(problem_of(here, groups, natural, items)[0], labels), None
 
-    return np.concatenate(passed(family, blocks(family, groups), of)[0])
+    return np.concatenate(map_reduce(family, blocks(family, groups), of)[0])

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, Side, family_of, objective_of
-from numpyro_symmetry.assignment.passes import opened
+from numpyro_symmetry.assignment.passes import in_pieces
 from numpyro_symmetry.containers import read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import as_flag, as_key, refuse_tracers
@@ -270,7 +270,7 @@ class Rebased(NamedTuple):
         refuse_other_draws(*named, ("the relabelled draws", "data"))
         refuse_other_names(*named, list(self.symmetry.axes), ("the relabelled draws", "data"), along=along)
         refuse_cost_of_others(cost, trace, along)
-        plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
+        plain, pieces = self.view.symmetry, in_pieces(trace.flat(list(self.view.shapes)), self.view)
         family = family_of(cost, Side.of_pieces(pieces, trace.leading, self.view), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 

@@ -12,8 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Family, Natural, State, Statistics, acting, blocks, mean_statistics
-from numpyro_symmetry.assignment.passes import held, passed
+from numpyro_symmetry.assignment.family import (
+    Family,
+    Natural,
+    State,
+    Statistics,
+    acting_groups,
+    blocks,
+    mean_statistics,
+)
+from numpyro_symmetry.assignment.passes import held, map_reduce
 from numpyro_symmetry.assignment.place import place
 from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.symmetry import Group
@@ -95,15 +103,16 @@ def relabel(
     Relabelling
         Its mean objective never fell.
     """
-    moving = acting(family, groups)
+    moving = acting_groups(family, groups)
     natural, partition = start
     state: State | None = None
     best, num_rounds = -np.inf, 0
     while True:
-        num_rounds += 1
-        state, objective, means, moved = _round(family, moving, natural, partition, state, effort)
+        before, num_rounds = state, num_rounds + 1
+        state, objective, means = _round(family, moving, natural, partition, before, effort)
         gain, best = objective.mean() - best, objective.mean()
-        settled = not moved or gain <= _TOLERANCE * _size(family, best)
+        stays = before is not None and all(part.is_same(before[name]).all() for name, part in state.items())
+        settled = stays or gain <= _TOLERANCE * _size(family, best)
         if settled or num_rounds == max_rounds:
             still = {name: group.identity((family.num_draws,)) for name, group in groups.items()}
             return Relabelling(still | state, natural, objective, num_rounds, settled or max_rounds == 1)
@@ -174,8 +183,8 @@ def _num_of_one_value(family: Family, found: Relabelling) -> int:
 
 def _thinned(family: Family, chosen: np.ndarray) -> Family:
     """The family of some draws; those that are stored are read."""
-    over = family.over
-    here = family if over is None else over.make(held(over.source.at(chosen), chosen, family.num_draws))
+    stored = family.stored
+    here = family if stored is None else stored.make(held(stored.source.at(chosen), chosen, family.num_draws))
     return here._replace(statistics=lambda items: here.statistics(chosen[items]), num_draws=len(chosen))
 
 
@@ -186,7 +195,9 @@ def _round(
     partition: float,
     old: State | None,
     effort: SearchEffort,
-) -> tuple[State, np.ndarray, Statistics, bool]:
+) -> tuple[State, np.ndarray, Statistics]:
+    """Labels of draws, their likelihoods, and their mean statistics under these labels."""
+
     def placed(here: Family, items: slice) -> tuple[tuple[State, np.ndarray], Statistics]:
         (one,) = place(here, groups, natural, effort.method, effort.seed, old, [items])
         objective, totals = np.full(items.stop - items.start, -partition), {}
@@ -196,11 +207,10 @@ def _round(
             totals[name] = moved.sum(0, dtype=float)
         return (one.solution.state, objective + here.carrier(one.found)), totals
 
-    kept, totals = passed(family, blocks(family, groups), placed)
+    kept, totals = map_reduce(family, blocks(family, groups), placed)
     state = {name: concatenate([part[name] for part, _ in kept]) for name in groups}
     objective = np.concatenate([part for _, part in kept])
-    changed = old is None or not all(state[name].is_same(old[name]).all() for name in groups)
-    return state, objective, {name: total / family.num_draws for name, total in totals.items()}, changed
+    return state, objective, {name: total / family.num_draws for name, total in totals.items()}
 
 
 def _size(family: Family, objective: float) -> float:

@@ -126,7 +126,7 @@ def test_a_scanned_chain_is_warned_of_where_the_guide_is_trained():
 def test_the_evidence_trains_no_guide_and_does_not_warn_of_scanned_chains():
     """Warnings are errors."""
     draws = {"loc": np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32)}
-    proposal_of_draws(draws, Model(scanned, (Y[:2],), {}), Symmetry({}), True, KEY, halve=True)
+    proposal_of_draws(draws, Model(scanned, (Y[:2],), {}), Symmetry({}), KEY, signs=True, halve=True)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.values import Known, Typed
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.discovery.proof.trials import trial_elements
-from numpyro_symmetry.symmetry.elements import over
+from numpyro_symmetry.symmetry.elements import fibred_over
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
 _CLOSE = {"rtol": 1e-9, "atol": 1e-11}
@@ -166,7 +166,7 @@ def act(symmetry, element, values):
                 source = list(index)
                 for k, name in enumerate(names):
                     if name in element:
-                        cell = tuple(index[names.index(label)] for label in over(name))
+                        cell = tuple(index[names.index(label)] for label in fibred_over(name))
                         source[k] = int(np.asarray(element[name])[cell][index[k]])
                 out.flat[piece.indices[index]] = value.flat[piece.indices[tuple(source)]]
         moved[site] = out

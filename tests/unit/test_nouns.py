@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import (
+    Complement,
     Symmetry,
     SymmetryError,
     SymmetryWarning,
@@ -22,10 +23,11 @@ from numpyro_symmetry import (
     loss_barrier,
 )
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.messages import reason_of
 from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.prove import Outcome
-from numpyro_symmetry.discovery.telling import reason_of
 from numpyro_symmetry.symmetry.nouns import FUNCTION, MODEL
+from numpyro_symmetry.traces.acting import act
 
 RNG = np.random.default_rng(0)
 W, V, X = (RNG.normal(size=shape).astype(np.float32) for shape in ((2, 3), (3, 1), (4, 2)))
@@ -112,6 +114,26 @@ SAID = {
     "a family of other types": (
         lambda: replace(FAMILY, nouns=FUNCTION).apply({"unit": np.arange(2)}, {"w": W, "v": W.astype(np.float16)}),
         "Array 'v' has type float16",
+    ),
+    "a family without one of its arrays": (
+        lambda: replace(FAMILY, nouns=FUNCTION).restrict(sites=["w"]),
+        r"Array 'w' is exchanged with \['v'\]",
+    ),
+    "fibres without their axis": (
+        lambda: OF_FUNCTION.on_axes({"w": (None, "head/unit")}),
+        "Array 'w': group 'head/unit' is fibred over 'head', which stands on 0 of the array's axes",
+    ),
+    "the rest of a whole, with signs": (
+        lambda: OF_FUNCTION.on_axes({"w": (Complement("unit"), None, None)}, {"unit": "signed"}),
+        "Array 'w': .* exchanges two parts of a whole",
+    ),
+    "other groups, of draws": (
+        lambda: act({"w": W[None]}, OF_FUNCTION.bind(PARAMS), {"w": ("head", None)}, {}),
+        r"axes of array 'w' name groups \['head'\]",
+    ),
+    "signs of draws of another type": (
+        lambda: act({"w": W[None] > 0}, replace(signed(UNITS), nouns=FUNCTION).bind(PARAMS), {"w": (None, "unit")}, {}),
+        "Array 'w': a sign cannot apply to values of type bool",
     ),
     "trees of other arrays": (
         lambda: loss_barrier(lambda tree: 0.0, [PARAMS, X], [PARAMS, {"x": X}]),

@@ -331,7 +331,7 @@ def test_parts_of_a_step_tell_how_long_the_others_take(monkeypatch, capsys):
     monkeypatch.setattr(steps, "_UNTOLD", 0.0)
     with steps.saying("working", True):
         steps.say("on parts")
-        assert [part for part in steps.through("abcd", 4) if not time.sleep(0.02)] == list("abcd")
+        assert [part for part in steps.track("abcd", 4) if not time.sleep(0.02)] == list("abcd")
         steps.say("on another")
     said = told(capsys.readouterr().err)
     assert said[1:] == [
@@ -344,12 +344,12 @@ def test_parts_of_a_step_tell_how_long_the_others_take(monkeypatch, capsys):
     clock = iter([0.0, 100.0, 200.0])
     monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))
     with steps.saying("working", True):
-        list(steps.through("abcd", 4))
+        list(steps.track("abcd", 4))
     assert "50% of this pass, about 01:40 left" in capsys.readouterr().err
 
 
 def test_parts_are_all_there_without_a_bar():
-    assert list(steps.through(iter("abc"), 3)) == list("abc")
+    assert list(steps.track(iter("abc"), 3)) == list("abc")
 
 
 def test_where_nobody_watches_a_bar_is_told_of_seldom(monkeypatch, capsys):

@@ -18,17 +18,16 @@ from numpyro_symmetry.discovery.labels.terms import (
     atoms_of,
     resolve,
 )
+from numpyro_symmetry.discovery.labels.values import Membership
 from numpyro_symmetry.symmetry.components import by_key
 
 # combinations of parts of joined axes looked at in one value
 _MAX_COMBINATIONS = 4096
 
-Pointer = tuple[Term, Term, object]
-
 
 def chains(
     values: Iterable[Sequence[Term]],
-    pointers: Iterable[Pointer],
+    memberships: Iterable[Membership],
     atoms: Mapping[int, Atom],
     free: Collection[int],
 ) -> dict[int, list[int]]:
@@ -38,19 +37,17 @@ def chains(
     ----------
     values
         Labels of the axes of every value.
-    pointers
-        Axes whose entries belong each to an entry of another axis, and a tag of the indices that say which.
+    memberships
+        Axes whose entries belong each to an entry of another axis.
     atoms
         Serial -> atom, of the axes of sites.
     free
         Serials of atoms that move.
     """
-    pointers = list(pointers)
-    mixed = {
-        one.serial for one, other in (map(resolve, p[:2]) for p in pointers) if isinstance(one, Atom) and one is other
-    }
+    owners = [(resolve(found.axis), resolve(found.owner), found.tag) for found in memberships]
+    mixed = {one.serial for one, other, _ in owners if isinstance(one, Atom) and one is other}
     # entries of an axis that point at others of its own do not stand each by itself
-    beside = {serial: s - mixed for serial, s in _companions(values, _owners(pointers)).items()}
+    beside = {serial: s - mixed for serial, s in _companions(values, _owners(owners)).items()}
     above: dict[int, set[int]] = {}
     for serial in sorted(free, key=lambda s: -len(beside.get(s, ()))):
         # of two that always stand together, the one met first is the inner one
@@ -94,10 +91,9 @@ def _companions(values: Iterable[Sequence[Term]], owners: Mapping[int, set[int]]
     return companions
 
 
-def _owners(pointers: Iterable[Pointer]) -> dict[int, set[int]]:
+def _owners(resolved: Iterable[tuple[Term, Term, object]]) -> dict[int, set[int]]:
     """Axis -> axes to whose entries its own entries belong, where only one set of indices ever says to which."""
-    both = ((resolve(pointing), resolve(target), tag) for pointing, target, tag in pointers)
-    atoms = (((a.serial, b.serial), tag) for a, b, tag in both if isinstance(a, Atom) and isinstance(b, Atom))
+    atoms = (((a.serial, b.serial), tag) for a, b, tag in resolved if isinstance(a, Atom) and isinstance(b, Atom))
     owned = by_key(pair for pair, tags in by_key(atoms).items() if len(set(tags)) == 1)
     return {one: set(others) for one, others in owned.items()}
 

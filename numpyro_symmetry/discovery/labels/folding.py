@@ -6,7 +6,7 @@ Knows programs and known values; no labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -47,20 +47,38 @@ def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
     return found
 
 
-def opened(
-    closed: Any, args: Sequence[Any], wanted: Sequence[bool] | None = None
-) -> tuple[dict[Any, Any], dict[Any, Known], set[Any], list[Any]]:
-    """A program as it is to be followed from its arguments, of which some are known, to its wanted results.
+class Residual(NamedTuple):
+    """What partial evaluation by constants leaves of a program, to be followed from its other arguments.
 
-    What is given of its constants and arguments, what these determine, the values that wanted results are made from,
-    and the operations left to follow.
+    Attributes
+    ----------
+    body
+        The whole program.
+    given
+        What its constants and arguments were given.
+    constants
+        Values that constants alone determine.
+    live
+        The values that wanted results are made from.
+    equations
+        The operations left to follow.
     """
+
+    body: Any
+    given: dict[Any, Any]
+    constants: dict[Any, Known]
+    live: set[Any]
+    equations: list[Any]
+
+
+def residual_of(closed: Any, args: Sequence[Any], wanted: Sequence[bool] | None = None) -> Residual:
+    """What is to be followed of a program from its arguments, of which some are known, to its wanted results."""
     body = body_of(closed)
     given = dict(zip([*body.constvars, *body.invars], [*map(known, consts_of(closed)), *args], strict=True))
     constants = constants_of(body, {var: value for var, value in given.items() if isinstance(value, Known)})
     live = live_in(body, constants, wanted)
     left = [equation for equation in body.eqns if any(var in live and var not in constants for var in equation.outvars)]
-    return given, constants, live, left
+    return Residual(body, given, constants, live, left)
 
 
 def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:

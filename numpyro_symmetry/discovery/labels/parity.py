@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
-from numpyro_symmetry.discovery.labels.folding import constant_of, opened, operand_chosen
+from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
@@ -101,30 +101,32 @@ def _run_closed(
     forms_of_args: Sequence[Form] | None = None,
 ) -> tuple[list[Parity], list[Form]]:
     """Parities and forms of a program's results; an operation that no wanted result depends on demands nothing."""
-    body, (given, constants, live, equations) = body_of(closed), opened(closed, args, wanted)
-    environment: dict[Any, Parity] = {var: value for var, value in given.items() if not isinstance(value, Known)}
-    forms = dict(zip(body.invars, forms_of_args or (), strict=False))
+    program = residual_of(closed, args, wanted)
+    environment: dict[Any, Parity] = {
+        var: value for var, value in program.given.items() if not isinstance(value, Known)
+    }
+    forms = dict(zip(program.body.invars, forms_of_args or (), strict=False))
 
     def read(atom: Any) -> Parity:
-        value = constant_of(atom, constants)
+        value = constant_of(atom, program.constants)
         return environment.get(atom, EVEN) if value is None else _parity_of(value)
 
     def form_of(atom: Any) -> Form:
         if isinstance(atom, core.Literal):
             return demands.forms.constant(Known(np.asarray(atom.val)))
         if atom not in forms:
-            value = constants.get(atom)
+            value = program.constants.get(atom)
             forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
         return forms[atom]
 
-    for equation in equations:
+    for equation in program.equations:
         operands = list(map(read, equation.invars))
         # constants enter called programs as constants: choices by them are made inside
-        inner, given_ = called(equation), [constant_of(atom, constants) for atom in equation.invars]
+        inner, given_ = called(equation), [constant_of(atom, program.constants) for atom in equation.invars]
         known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
         before = list(map(form_of, equation.invars))
         if inner is not None:
-            needed = [var in live for var in equation.outvars]
+            needed = [var in program.live for var in equation.outvars]
             results, after = _run_closed(inner, known_, demands, needed, before)
             forms.update(zip(equation.outvars, after, strict=True))
         elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
@@ -137,7 +139,7 @@ def _run_closed(
                 # values that cancel are both odd and even
                 results = [None] if forms[equation.outvars[0]] == ZERO else results
         environment.update(zip(equation.outvars, results, strict=True))
-    return list(map(read, body.outvars)), list(map(form_of, body.outvars))
+    return list(map(read, program.body.outvars)), list(map(form_of, program.body.outvars))
 
 
 def _parity_of(value: Known) -> Parity:

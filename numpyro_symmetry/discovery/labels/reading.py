@@ -68,37 +68,35 @@ class Reading:
         """Every atom on an axis of a site, in the order of the sites."""
         return {atom.serial: atom for axes in self.sites.values() for term in axes for atom in atoms_of(term)}
 
-    def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
+    def blocks(self) -> dict[int, list[Block]]:
         """Size -> blocks: sets of whole axes that only soft reasons have coloured, and numbers may yet prove free.
 
         A block is the axes of one atom, or a single axis of which the program used parts on their own. Sizes with too
         many blocks to try every union of them are left out.
         """
-        bound = self._bound()
+        held = self._held_by_data()
         places = by_key(
             ((term.size, term.serial if isinstance(term, Atom) else (site, k)), (site, k))
             for site, terms in self.sites.items()
             for k, term in enumerate(map(resolve, terms))
-            if term.size > 1 and not any(atom.hard is not None or atom.serial in bound for atom in atoms_of(term))
+            if term.size > 1 and not any(atom.hard is not None or atom.serial in held for atom in atoms_of(term))
             if isinstance(term, Joined) or (isinstance(term, Atom) and term.colours.any())
         )
         blocks = by_key((size, tuple(block)) for (size, _), block in places.items())
         return {size: some for size, some in blocks.items() if len(some) <= _MAX_BLOCKS}
 
-    def _bound(self) -> set[int]:
-        """Atoms whose shadows meet data."""
-        bound = {a.serial for term, shadow in self.walk.shadows if _meets_data(shadow) for a in atoms_of(term)}
-        while (
-            more := {
+    def _held_by_data(self) -> set[int]:
+        """Atoms whose shadows meet data, or are of such atoms themselves: shadows have shadows of their own."""
+        held, before = set[int](), None
+        while held != before:
+            before = held
+            held = {
                 atom.serial
                 for term, shadow in self.walk.shadows
-                if any(atom.serial in bound for atom in atoms_of(shadow))
+                if _meets_data(shadow) or any(atom.serial in before for atom in atoms_of(shadow))
                 for atom in atoms_of(term)
             }
-            - bound
-        ):
-            bound |= more
-        return bound
+        return held
 
     def kinds(self, places: Sequence[tuple[str, int]]) -> tuple[int, ...]:
         """A label for each index of whole axes, the same where parts on their own met the same data.
@@ -129,7 +127,7 @@ class Reading:
         free = [serial for serial, atom in atoms.items() if not atom.is_pinned]
         values = itertools.chain(self.walk.record, self.sites.values())
         try:
-            return self._with_chains(chains(values, self.walk.pointers, atoms, free))
+            return self._with_chains(chains(values, self.walk.memberships, atoms, free))
         except SymmetryError:
             # on a site an axis stands without the axis that it would be fibred over: its cells move together
             return self.without_fibres()

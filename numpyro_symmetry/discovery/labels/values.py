@@ -42,8 +42,16 @@ class Pointer(NamedTuple):
     wrapped: bool = False
 
 
+class Membership(NamedTuple):
+    """Of two axes: each entry of the one belongs to an entry of its owner, as indices with this tag say."""
+
+    axis: Term
+    owner: Term
+    tag: object
+
+
 # part of an axis that was used on its own: the axis, the first index, and the one behind the last
-Piece = tuple[Term, int, int]
+Segment = tuple[Term, int, int]
 
 
 class Known(NamedTuple):
@@ -51,7 +59,7 @@ class Known(NamedTuple):
 
     value: Any
     origin = Dependence.COUNTED
-    pieces = frozenset[Piece]()
+    pieces = frozenset[Segment]()
 
     @property
     def tag(self) -> object:
@@ -86,7 +94,7 @@ class Typed(NamedTuple):
     columns: tuple[Value, ...] | None = None
     tag: object = None
     origin: Dependence = Dependence.LATENT
-    pieces: frozenset[Piece] = frozenset()
+    pieces: frozenset[Segment] = frozenset()
     choice: tuple[object, tuple[np.ndarray, ...]] | None = None
     points: Pointer | None = None
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.labels.folding import fold, opened, operand_chosen
+from numpyro_symmetry.discovery.labels.folding import fold, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.terms import (
     DIFFERS,
     Reason,
@@ -29,8 +29,16 @@ from numpyro_symmetry.discovery.labels.terms import (
     resolve,
     unify,
 )
-from numpyro_symmetry.discovery.labels.values import Dependence, Known, Piece, Typed, Value, axes_of_constant
-from numpyro_symmetry.models.compat import body_of, called, frames_of, shapes_of
+from numpyro_symmetry.discovery.labels.values import (
+    Dependence,
+    Known,
+    Membership,
+    Segment,
+    Typed,
+    Value,
+    axes_of_constant,
+)
+from numpyro_symmetry.models.compat import called, frames_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[2]))
@@ -79,7 +87,7 @@ class Operation(NamedTuple):
     source: str
     equation: Any
     walk: Walk
-    pieces: set[Piece]
+    pieces: set[Segment]
 
     def meet(self, a: Term, b: Term) -> Term:
         """Unify the labels of two axes whose entries correspond one to one."""
@@ -122,9 +130,8 @@ class Walk:
         Labels of every value met, for telling which axes always stand together.
     cells
         Labels of axes over which the program being walked is repeated (`jax.lax.scan`), which its values do not show.
-    pointers
-        ``(axis, axis pointed into, tag of the indices)`` for every gather by data: each entry of the one belongs to an
-        entry of the other.
+    memberships
+        For every gather by data: each entry of the axis that it makes belongs to an entry of the axis pointed into.
     meetings
         Part of a latent axis -> tags of the data, other than real ones, that values made of it meet.
     shadows
@@ -138,8 +145,8 @@ class Walk:
     rules: Mapping[str, Rule]
     record: list[tuple[Term, ...]] = field(default_factory=list)
     cells: tuple[Term, ...] = ()
-    pointers: list[tuple[Term, Term, object]] = field(default_factory=list)
-    meetings: dict[Piece, set[object]] = field(default_factory=dict)
+    memberships: list[Membership] = field(default_factory=list)
+    meetings: dict[Segment, set[object]] = field(default_factory=dict)
     shadows: list[tuple[Term, Term]] = field(default_factory=list)
     counted: list[Term] | None = None
     line: str = ""
@@ -147,8 +154,8 @@ class Walk:
 
     def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """Labels of a program's results, given those of its arguments."""
-        given, constants, live, equations = opened(closed, args)
-        environment = given | constants
+        program = residual_of(closed, args)
+        environment = program.given | program.constants
 
         def read(atom: Any) -> Value:
             if isinstance(atom, core.Literal):
@@ -156,15 +163,15 @@ class Walk:
             # a value that a choice by a constant leaves out was never walked, and is never looked at
             return environment.get(atom, _LEFT_OUT)
 
-        for equation in equations:
+        for equation in program.equations:
             operands = list(map(read, equation.invars))
             chosen = operand_chosen(equation, [x if isinstance(x, Known) else None for x in operands])
-            unused = [var not in live for var in equation.outvars]
+            unused = [var not in program.live for var in equation.outvars]
             values = self.step(equation, operands, unused) if chosen is None else [operands[chosen]]
             for var, value in zip(equation.outvars, values, strict=True):
                 self.see(value)
                 environment[var] = value
-        return list(map(read, body_of(closed).outvars))
+        return list(map(read, program.body.outvars))
 
     def run_apart(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """`run_closed` for a loop's body or a branch: indices of an axis come out of it as mere numbers."""

@@ -26,7 +26,7 @@ from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
 from numpyro_symmetry.discovery.proof.prove import holds_on, is_firmly_inside, sites_left
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_to
 from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import new_name, padded
 from numpyro_symmetry.symmetry.components import by_key
@@ -92,7 +92,8 @@ class Exchange(NamedTuple):
 
 def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], marks: Mapping[str, int]) -> Suspects:
     """Families of sites, and sites that may be reflected, of given priors, shapes and marks of their usage."""
-    kinds = {site: (shapes[site], _kind(fn.support)) for site, fn in priors.items()}
+    # supports by their types: numbers tell apart intervals with different bounds
+    kinds = {site: (shapes[site], type(entrywise(fn.support)).__name__) for site, fn in priors.items()}
     by_name = by_key(((_DIGITS.sub("#", site), kinds[site]), site) for site in kinds).values()
     single = [sites[0] for sites in by_name if len(sites) == 1]
     by_usage = by_key(((marks[site], kinds[site]), site) for site in single).values()
@@ -160,7 +161,7 @@ def _exchanges_that_hold(
     tries, refused = itertools.count(), set[Exchange]()
     known: dict[Any, list[set[int]]] = {}
     tasks = list(_tasks(suspects, axes))
-    for first, second, parts in through(tasks, len(tasks)):
+    for first, second, parts in track(tasks, len(tasks)):
         taken: set[Any] = set()
         for chosen in _sets(parts):
             # an exchange that does no more than negate sites is left to the search for signs
@@ -229,11 +230,6 @@ def _is_unit(support: Any) -> bool:
     """Whether a support is the unit interval, and not its two ends; bounds that were computed are not looked at."""
     bounds: list[Any] = [getattr(entrywise(support), f"{side}_bound", None) for side in ("lower", "upper")]
     return is_interval(support) and not any(isinstance(x, Tracer) or np.ndim(x) for x in bounds) and bounds == [0, 1]
-
-
-def _kind(support: Any) -> str:
-    """The name of a support's type; numbers tell apart intervals with different bounds."""
-    return type(entrywise(support)).__name__
 
 
 def _natural(site: str) -> list[Any]:

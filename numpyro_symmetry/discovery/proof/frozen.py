@@ -32,7 +32,7 @@ from numpyro_symmetry.models.programs import (
     session_precision,
     traced,
 )
-from numpyro_symmetry.models.reach import NOTHING, through
+from numpyro_symmetry.models.reach import NOTHING, dependencies_of_program
 from numpyro_symmetry.symmetry.arguments import is_number
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.nouns import Nouns, nouns
@@ -260,7 +260,7 @@ def _copied(given: Any, kept: str) -> Any:
 def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:
     """Log probability -> the latent values on which it depends, by the structure of the program."""
     data = [NOTHING] * (len(program.body.invars) - len(given))
-    found = through(program.closed, [*(frozenset([name]) for name in given), *data])
+    found = dependencies_of_program(program.closed, [*(frozenset([name]) for name in given), *data])
     return dict(zip(sorted(program.outputs), found, strict=True))
 
 

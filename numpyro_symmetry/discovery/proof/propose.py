@@ -19,7 +19,7 @@ from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point
 from numpyro_symmetry.discovery.proof.prove import Proof, holds_on, prove
 from numpyro_symmetry.discovery.proof.trials import exchanged, gap_to
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.components import classes
 
@@ -62,7 +62,7 @@ def proved_groups(
 
     if not symmetry.groups or tried(symmetry.groups).holds:
         return symmetry, {}
-    proofs = {name: tried([name]) for name in through(symmetry.groups, len(symmetry.groups))}
+    proofs = {name: tried([name]) for name in track(symmetry.groups, len(symmetry.groups))}
     refused = {name: proof for name, proof in proofs.items() if not proof.holds}
     kept = symmetry.restrict(symmetry.groups.keys() - refused)
     if kept.groups and not (together := tried(kept.groups)).holds:

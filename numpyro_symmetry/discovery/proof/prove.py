@@ -38,7 +38,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     random_elements,
     wrong_actions,
 )
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Element, Symmetry
 
 # relative step of a group's sites that changes a log joint which depends on them by more than rounding
@@ -211,7 +211,7 @@ def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None)
     """
     frozen, action, worst = proof.frozen, proof.action, proof.gap
     batches = list(batched(elements, frozen.most_points))
-    for batch in through(batches, len(batches)):
+    for batch in track(batches, len(batches)):
         moved = stacked([action.move(element, place) for _, element in batch])
         left = sites_left(frozen, action.symmetry.axes, place, moved)
         gaps = gaps_to(frozen, at, moved) if at is not None else [NO_GAP] * len(batch)

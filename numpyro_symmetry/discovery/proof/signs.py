@@ -23,7 +23,7 @@ from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, ind
 from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import holds_on
 from numpyro_symmetry.discovery.proof.trials import each_gap, movable
-from numpyro_symmetry.steps import through
+from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
 from numpyro_symmetry.symmetry.families import Axes
@@ -170,7 +170,7 @@ def _accepted(
 ) -> Signs:
     """The signs that are accepted, of groups and then of whole sites, each along with those accepted before it."""
     kept = Signs()
-    for signs in through(groups, len(groups)):
+    for signs in track(groups, len(groups)):
         extended = kept._replace(groups=(*kept.groups, signs))
         if is_new(signs, kept.groups, symmetry.axes, place) and accepts(extended):
             kept = extended

@@ -17,13 +17,13 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.values import (
     Dependence,
     Known,
-    Piece,
+    Segment,
     Typed,
     Value,
 )
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 from numpyro_symmetry.models.compat import body_of, equations, scan_counts
-from numpyro_symmetry.models.reach import NOTHING, through_scan
+from numpyro_symmetry.models.reach import NOTHING, dependencies_of_scan
 
 
 def scan(op: Operation) -> list[Value]:
@@ -88,7 +88,7 @@ def conditional(op: Operation) -> list[Value]:
     results: list[Value] = []
     for shape, *values in zip(op.out_shapes, *(walk.run_apart(branch, operands) for branch in branches), strict=True):
         axes = zip(*(walk.axes(value, shape, op.source) for value in values), strict=True)
-        pieces = frozenset[Piece]().union(*(value.pieces for value in values))
+        pieces = frozenset[Segment]().union(*(value.pieces for value in values))
         results.append(Typed(tuple(functools.reduce(op.meet, terms) for terms in axes), pieces=pieces))
     return results
 
@@ -118,7 +118,7 @@ def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
     reached = [
         NOTHING if operand.origin == Dependence.COUNTED else frozenset([k]) for k, operand in enumerate(op.operands)
     ]
-    carried = through_scan(op.params, reached)[:num_carry]
+    carried = dependencies_of_scan(op.params, reached)[:num_carry]
     return {k for k, others in enumerate(carried, num_consts) if not others}
 
 

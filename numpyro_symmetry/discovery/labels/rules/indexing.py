@@ -33,6 +33,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.values import (
     Dependence,
     Known,
+    Membership,
     Typed,
     Value,
 )
@@ -253,10 +254,10 @@ def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value, 
     if len(varying) != 1 or indices.tag is None:
         op.mix(target)
     else:
-        for _, other, tag in op.walk.pointers:
-            if tag == indices.tag and other.size == target.size:
-                target = unify(target, other, reason)
-        op.walk.pointers.append((varying[0], target, indices.tag))
+        for found in op.walk.memberships:
+            if found.tag == indices.tag and found.owner.size == target.size:
+                target = unify(target, found.owner, reason)
+        op.walk.memberships.append(Membership(varying[0], target, indices.tag))
 
 
 def _follow(op: Operation, indices: np.ndarray) -> list[Term]:

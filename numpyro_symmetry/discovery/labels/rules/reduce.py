@@ -52,7 +52,10 @@ def position_of_extreme(op: Operation) -> list[Value]:
 def sort(op: Operation) -> list[Value]:
     """Sorted values are the same whatever the order; what is carried along is not, but for labels counted along it."""
     position, num_keys, reason = op.params["dimension"], op.params["num_keys"], op.reason("its order becomes values")
-    counted = [k >= num_keys and _counts(x, op.shapes[k], position) for k, x in enumerate(op.operands)]
+    counted = [
+        k >= num_keys and isinstance(x, Known) and counted_along(np.asarray(x.value), op.shapes[k]) == position
+        for k, x in enumerate(op.operands)
+    ]
     (out, *_) = elementwise(
         op._replace(axes=[axes for axes, labels in zip(op.axes, counted, strict=True) if not labels])
     )
@@ -63,10 +66,6 @@ def sort(op: Operation) -> list[Value]:
         pin(reason, ranked)
     axes = [pinned(term.size, reason) if k == position else term for k, term in enumerate(out)]
     return [indices_into(op, ranked, axes, reason.text) if labels else Typed(tuple(axes)) for labels in counted]
-
-
-def _counts(value: Value, shape: tuple[int, ...], position: int) -> bool:
-    return isinstance(value, Known) and counted_along(np.asarray(value.value), shape) == position
 
 
 def top_k(op: Operation) -> list[Value]:
