@@ -10,18 +10,15 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jax import Array
 from numpyro import handlers
-from numpyro.infer import init_to_uniform
-from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides import known
@@ -31,13 +28,13 @@ from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
-from numpyro_symmetry.guides.inside import Without
 from numpyro_symmetry.guides.kinds import parts_of
+from numpyro_symmetry.guides.restricted import draw_nothing, restricted
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
-from numpyro_symmetry.models import Model, drawn_shape, is_latent, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import Model, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
@@ -371,41 +368,20 @@ class AutoConditional(AutoGuide):
             source, latent, self._reasons = choose(self.model, self._request, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
-        self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
+        self.base = _restricted(self.base, source.sites) if is_left else draw_nothing
         self.source = source
         self._proved = [known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)]
         return source
 
 
-def _draw_nothing(*args: Any, **kwargs: Any) -> None:
-    """The guide of no sites at all."""
-
-
 def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
-    """An autoguide of the same kind that leaves some sites out; any other guide as it is."""
-    if isinstance(guide, AutoConditional):
-        rest = copy.copy(guide)
-        rest.base = _restricted(guide.base, sites)
-        rest._drawn_around = guide._drawn_around | set(sites)
-        return rest
-    if not isinstance(guide, AutoGuide) or isinstance(guide, AutoGuideList):
-        return guide
-    refuse_base_guides(guide)
+    """A guide of the same kind that leaves some sites out, if it is an autoguide."""
+    if not isinstance(guide, AutoConditional):
+        return restricted(guide, sites)
     rest = copy.copy(guide)
-    rest.model = Without(guide.model, sites)
-    if rest.init_loc_fn is init_to_uniform:
-        # different starts for all entries, as the units that they tell apart must differ
-        rest.init_loc_fn = partial(_standard_normal)  # NumPyro calls what is no partial once without a site
+    rest.base = _restricted(guide.base, sites)
+    rest._drawn_around = guide._drawn_around | set(sites)
     return rest
-
-
-def _standard_normal(site: Any) -> Any:
-    """Start at a standard normal draw of the unconstrained value."""
-    if not is_latent(site) or site["value"] is not None or site["fn"].support.is_discrete:
-        return init_to_uniform(site)
-    transform = dist.transforms.biject_to(site["fn"].support)
-    shape = transform.inverse_shape(drawn_shape(site))
-    return transform(jax.random.normal(site["kwargs"]["rng_key"], shape))
 
 
 def _as_jax(tree: Any) -> Any:

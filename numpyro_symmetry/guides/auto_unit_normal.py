@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,22 +28,21 @@ from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.around import AsDrawn
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
+from numpyro_symmetry.guides.unit_places import Place, places_of
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import (
     as_model,
     entrywise,
     latent_of,
     refuse_wrong_parameters,
-    subsampled_plates,
     trace_model,
 )
 from numpyro_symmetry.models.arguments import refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, own_parameter, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned, as_symmetry
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_levels, as_shape
-from numpyro_symmetry.symmetry.axes import names_in, padded
 
 # most numbers of a unit with a full covariance, d of which take d²/2 parameters and d³ operations a step; and the rank
 # that is added to the diagonal for larger units
@@ -51,14 +50,6 @@ _MOST_NUMBERS = 256
 _RANK = 8
 # start of low-rank factors, relative to the standard deviations: at zero they would have no gradient
 _INIT_FACTOR = 0.1
-
-
-class Place(NamedTuple):
-    """Where the units of a site lie: the group, the axis counted from the right, and how many numbers each has."""
-
-    group: str
-    axis: int
-    numbers: int
 
 
 class AutoUnitNormal(AutoGuide):
@@ -375,27 +366,3 @@ class AutoUnitNormal(AutoGuide):
                 f"No symmetry was found in the model, so that it has no units: use AutoNormal.\n{found.explain()}"
             )
         return found
-
-
-def places_of(symmetry: Symmetry, trace: dict[str, Any]) -> dict[str, Place]:
-    """Latent site of a model's trace that can be part of units -> where these lie in it."""
-    found = {site: _place(site, symmetry, trace) for site in latent_of(trace)}
-    return {site: place for site, place in found.items() if place is not None}
-
-
-def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> Place | None:
-    """Where the units of a site lie; ``None`` if it can be part of none."""
-    message = trace[site]
-    shape = jnp.shape(message["value"])
-    entries = padded(symmetry.axes.get(site, ()), len(shape))
-    moved = [(position, entry) for position, entry in enumerate(entries) if entry is not None and names_in([entry])]
-    if not moved or len(entries) != len(shape) or entrywise(message["fn"].support).event_dim:
-        return None
-    position, entry = moved[-1]
-    name = entry.group if isinstance(entry, Unsigned) else entry
-    if not isinstance(name, str) or name not in symmetry.groups or subsampled_plates(trace, site):
-        return None
-    group = symmetry.groups[name]
-    if group.orbits is not None or group.over:
-        return None
-    return Place(name, position - len(shape), math.prod(shape) // shape[position])
