@@ -145,6 +145,11 @@ def log_weights(
     -------
     LogWeights
         Nats.
+
+    Raises
+    ------
+    SymmetryError
+        If the guide is not set up.
     """
     kwargs = dict(kwargs or {})
     layout, apart, *_ = averaged_over(guide)

@@ -56,6 +56,12 @@ def by_hand(orders):
     return prior - (logsumexp(log_q, 0) - np.log(len(log_q)))
 
 
+def test_a_guide_that_is_not_set_up_has_none():
+    guide = AutoSymmetrized(AutoDiagonalNormal(heads), Symmetry({"units": ("head", "head/unit")}), model=heads)
+    with pytest.raises(SymmetryError, match=r"guide\.setup\(rng_key, \*model_args\)"):
+        log_weights(guide)
+
+
 # the six draws in one call, and in two
 @pytest.mark.parametrize("in_a_call", [256, 4])
 @pytest.mark.filterwarnings("error::numpyro_symmetry.SymmetryWarning")
