@@ -226,10 +226,10 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     is_long = window >= _SHORTEST_WINDOW
     for k, chain in enumerate(chains):
         axes.plot(draws, chain, lw=0.7, color=f"C{k}", alpha=0.4 if is_long else 1.0, label=f"chain {k}")
-    axes.axhline(at_random(one), color="grey", ls=":", label="random labels")
     for k, chain in enumerate(chains if is_long else ()):
         running = np.convolve(chain, np.ones(window) / window, "valid")
         axes.plot(draws[window // 2 :][: len(running)], running, lw=1.5, color=f"C{k}")
+    axes.axhline(at_random(one), color="grey", ls=":", label="random labels")
     axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
     legend = axes.legend(
         title="steps, running means" if is_long else None, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0)

@@ -93,11 +93,11 @@ def test_plots():
 def test_running_means_stand_beside_the_steps_of_long_chains():
     values, _ = traces.mixture(draws=221)
     axes = plot_transpositions(rebase(values, traces.MIXTURE, null=False))
-    steps, _, means = np.split(np.array(axes.lines), [4, 5])
+    steps, means, (baseline,) = np.split(np.array(axes.lines), [4, 8])
+    assert baseline.get_label() == "random labels"
     key = axes.get_legend()
     assert [text.get_text() for text in key.texts] == [*(f"chain {k}" for k in range(4)), "random labels"]
     assert {handle.get_alpha() for handle in key.legend_handles} == {1.0} != {line.get_alpha() for line in steps}
-    assert len(means) == 4
     for line, mean in zip(steps, means, strict=True):
         x, y = line.get_data()
         # of eleven draws, about the sixth
