@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, group_names, labels
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.families import check_families
 from numpyro_symmetry.symmetry.hard import fibred_over
 from numpyro_symmetry.symmetry.permutation_kinds import Kind
 
@@ -82,7 +81,6 @@ def _on(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
             f"restrict names {symmetry.nouns.array}s {unknown}, but the symmetry acts on {sorted(symmetry.axes)}."
         )
     axes = {site: entries for site, entries in symmetry.axes.items() if site in sites}
-    check_families(axes, symmetry.nouns)
     signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
     odd = {name for name, group in symmetry.groups.items() if group.signed} - signed
     kept = {name: kind for name, kind in symmetry.kinds.items() if name not in odd}
