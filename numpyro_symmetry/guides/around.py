@@ -5,7 +5,7 @@ Knows guides and traces of them; no symmetry, no densities.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,10 +24,10 @@ _TO_THE_MODEL = "put the handler around the model"
 
 
 class AsDrawn(Messenger):
-    """Sites and parameters of a guide as they are before handlers around it see them: what they are, and their weights.
+    """Sites of a guide with the weights that they have before handlers around it see them.
 
-    Refuses sites that are reparametrised around the guide, and parameters of another size that were handed on to an
-    autoguide: within they would be errors that name neither.
+    Refuses sites that are reparametrised around the guide, parameters that are drawn there, and parameters of another
+    size that were handed on to an autoguide: within they would be errors that name neither, or a bound of nothing.
     """
 
     def __init__(self, guide: object) -> None:
@@ -48,11 +48,18 @@ class AsDrawn(Messenger):
                 f"Site {msg['name']!r} of the guide is replaced by a handler around the guide, reparam: {_TO_THE_MODEL}"
                 f", {self._name}(handlers.reparam(model, config=config)), and train on that model."
             )
-        if msg["type"] in ("sample", "param"):
-            self._sites[msg["name"]] = {"type": msg["type"], "scale": msg.get("scale")}
+        if msg["type"] == "sample":
+            self._sites[msg["name"]] = {"scale": msg["scale"]}
+        # a handler further out may give it another name
+        msg.setdefault("type_within", msg["type"])
 
     def postprocess_message(self, msg: Any) -> None:
-        """Refuse a parameter that is no array of the size it starts with."""
+        """Refuse a parameter that is drawn, or no array of the size it starts with."""
+        if msg["type"] == "sample" and msg.get("type_within") == "param":
+            raise UnsupportedGuideError(
+                f"Parameter {msg['name']!r} of the guide is drawn by a handler around it, lift, so that the guide has "
+                "no density of its own: train its parameters."
+            )
         if msg["type"] != "param" or not self._has_sizes or not msg["args"]:
             return
         start = msg["args"][0]
@@ -62,29 +69,22 @@ class AsDrawn(Messenger):
             refuse_misshapen(msg["name"], start, msg["value"])
 
 
-def refuse_handlers_around(
-    guide: object, trace: Trace, drawn: Mapping[str, Mapping[str, Any]], needed: Collection[str] = ()
-) -> None:
-    """Refuse handlers around a guide that rename its sites, draw its parameters, or hold some sites of a whole.
+def refuse_handlers_around(guide: object, trace: Trace, drawn: Collection[str], needed: Collection[str] = ()) -> None:
+    """Refuse handlers around a guide that rename its sites, or hold some sites of a whole.
 
     Parameters
     ----------
     guide, trace
         The guide, and what handlers around it have made of its sites.
     drawn
-        Its sites as they were before (`AsDrawn`).
+        Names of its sites as they were before (`AsDrawn`).
     needed
         Sites that must not be held, besides those that are drawn together with others.
     """
     name = type(guide).__name__
     sampled = [site for site, message in trace.items() if message["type"] == "sample"]
-    for site, message in drawn.items():
-        if message["type"] == "param" and site in sampled:
-            raise UnsupportedGuideError(
-                f"Parameter {site!r} of the guide is drawn by a handler around it, lift, so that the guide has no "
-                "density of its own: train its parameters."
-            )
-        if message["type"] == "sample" and site not in sampled:
+    for site in drawn:
+        if site not in sampled:
             called = [other for other in sampled if other not in drawn and other.endswith(site)]
             raise UnsupportedGuideError(
                 f"Site {site!r} of the guide is called {''.join(map(repr, called[:1]))} by a handler around the guide, "

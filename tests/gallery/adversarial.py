@@ -474,6 +474,12 @@ def rare_multiple(y):
     observe(loc.at[0].multiply(jnp.where(rarely(loc), 2.0, 1.0)).sum() + jnp.zeros(12), y)
 
 
+def rarely_overwritten(loc, start):
+    """Locations of every datum, of which two in a row are overwritten, rarely."""
+    written = lax.dynamic_update_slice(loc, jnp.zeros(2), (start,))
+    return jnp.where(rarely(loc), written, loc).sum() + jnp.zeros(12)
+
+
 @CASES.add(
     "rare-slice-overwritten",
     "S2",
@@ -485,9 +491,7 @@ def rare_multiple(y):
 )
 def rare_slice_overwritten(y):
     """A slice overwritten where hardly any draw is."""
-    loc = normal("loc", 3)
-    written = lax.dynamic_update_slice(loc, jnp.zeros(2), (1,))
-    observe(jnp.where(rarely(loc), written, loc).sum() + jnp.zeros(12), y)
+    observe(rarely_overwritten(normal("loc", 3), start=1), y)
 
 
 @CASES.add(
@@ -501,9 +505,7 @@ def rare_slice_overwritten(y):
 )
 def rare_slice_overwritten_at_its_end(y):
     """A slice overwritten where hardly any draw is, at a start beyond its end."""
-    loc = normal("loc", 3)
-    written = lax.dynamic_update_slice(loc, jnp.zeros(2), (7,))
-    observe(jnp.where(rarely(loc), written, loc).sum() + jnp.zeros(12), y)
+    observe(rarely_overwritten(normal("loc", 3), start=7), y)
 
 
 @CASES.add("rare-slice-by-padding", "S2", Y, why="the first is cut off, rarely", quick=True, search=RARE)

@@ -155,7 +155,7 @@ GUIDES = BASES | {
     for name, base in BASES.items()
 }
 # NumPyro says itself what it takes around its own guides; a guide of ours alone may be renamed, and held site by site
-FINE = {("factorised", around) for around in AROUND} | {("unit", around) for around in ("scope", "lift", "condition")}
+FINE = {("factorised", around) for around in AROUND} | {("unit", around) for around in ("scope", "condition")}
 FINE |= {(f"symmetrized {name}", "condition") for name in ("factorised", "unit")}
 
 
@@ -165,6 +165,28 @@ def test_a_handler_around_a_guide_that_makes_its_sites_others_is_refused(name, a
     handler, options, message = AROUND[around]
     with pytest.raises(UnsupportedGuideError, match=message), handlers.seed(rng_seed=0):
         handler(guide, **options)(x, x[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("base", "prefix", "parameter", "shape"),
+    [
+        ("follows", None, "auto_y_step", ()),
+        ("follows", None, "auto_y_precision", ()),
+        ("unit", None, "w_auto_scale", (1, 3)),
+        ("unit", "a", "a/w_auto_scale", (1, 3)),
+    ],
+)
+def test_no_parameter_of_a_guide_is_drawn_by_whatever_name(base, prefix, parameter, shape):
+    def switches(x, y):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([1, 3]).to_event(2))
+        v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Bernoulli(logits=jnp.tanh(x @ w) @ v).to_event(1), obs=y)
+
+    x, guide = jnp.linspace(-1.0, 1.0, 9)[:, None], BASES[base](switches)
+    guide = guide if prefix is None else handlers.scope(guide, prefix=prefix)
+    prior = {parameter: dist.LogNormal(0.0, 0.1).expand(shape).to_event(len(shape))}
+    with pytest.raises(UnsupportedGuideError, match=f"'{parameter}' of the guide is drawn by a handler .* lift"):
+        handlers.seed(handlers.lift(guide, prior=prior), 0)(x, x[:, 0] > 0)
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])
