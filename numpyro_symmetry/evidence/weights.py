@@ -19,10 +19,10 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.evidence.draws import DRAWS_AT_ONCE, DRAWS_IN_A_CALL, in_batch
-from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import log_density_of, log_prob_of, trace_at
-from numpyro_symmetry.guides.information import information_at
-from numpyro_symmetry.guides.layout import Layout
+from numpyro_symmetry.guides.symmetrized.auto_symmetrized import AutoSymmetrized
+from numpyro_symmetry.guides.symmetrized.information import information_at
+from numpyro_symmetry.guides.symmetrized.layout import Layout
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
 from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import run_model

@@ -22,8 +22,8 @@ from numpyro.infer.autoguide import (
     AutoMultivariateNormal,
 )
 
-from numpyro_symmetry.guides.gaussian_given import GaussianGiven
-from numpyro_symmetry.guides.unit_normal import UnitNormal
+from numpyro_symmetry.guides.linear.gaussian_given import GaussianGiven
+from numpyro_symmetry.guides.linear.unit_normal import UnitNormal
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.models import Trace, entrywise, is_same, without_wrappers
 from numpyro_symmetry.models.compat import flat_sites, unpacking

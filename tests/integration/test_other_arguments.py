@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError, log_evidence
-from numpyro_symmetry.guides import proved
+from numpyro_symmetry.guides.symmetrized import proved
 
 KEY = jax.random.key(0)
 Y = jnp.array([0.5, 1.0, 0.3])

@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 
 from numpyro_symmetry import Symmetry
-from numpyro_symmetry.guides.equivariance import equivariant_sites
+from numpyro_symmetry.guides.symmetrized.equivariance import equivariant_sites
 
 pytestmark = pytest.mark.slow
 

@@ -38,11 +38,11 @@ from numpyro_symmetry import (
     UnsupportedGuideError,
     to_arviz,
 )
-from numpyro_symmetry.guides.affine import linear_observations
-from numpyro_symmetry.guides.auto_conditional import _as_jax
-from numpyro_symmetry.guides.inside import trace_given
-from numpyro_symmetry.guides.likelihoods import LIKELIHOODS, NORMAL
+from numpyro_symmetry.guides.conditional.auto_conditional import _as_jax
+from numpyro_symmetry.guides.linear.affine import linear_observations
+from numpyro_symmetry.guides.linear.likelihoods import LIKELIHOODS, NORMAL
 from numpyro_symmetry.models import trace_model
+from numpyro_symmetry.models.given_values import trace_given
 from tests.support.marks import slow_but
 
 X = np.random.default_rng(0).normal(size=(12, 2))

@@ -21,7 +21,7 @@ from scipy.stats import multivariate_normal, norm
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.entropy import UnitGaussians
 from numpyro_symmetry.entropy.factorised import log_ratio
-from numpyro_symmetry.guides.layout import _moves_units_whole
+from numpyro_symmetry.guides.symmetrized.layout import _moves_units_whole
 from numpyro_symmetry.linalg import substitute_forward
 
 X = np.random.default_rng(0).normal(size=(12, 2))

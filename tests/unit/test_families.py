@@ -36,7 +36,7 @@ from numpyro_symmetry import (
     report,
 )
 from numpyro_symmetry.diagnostics import plot_relabelling
-from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.symmetrized.information import information_at
 from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.models import trace_model
 from numpyro_symmetry.symmetry import Member

@@ -90,6 +90,26 @@ def test_labels_and_proof_know_nothing_of_each_other(half, other):
         assert f"numpyro_symmetry.discovery.{other}" not in path.read_text(), path.name
 
 
+@pytest.mark.parametrize(
+    ("folder", "below"),
+    [
+        ("linear", set()),
+        ("", {"linear"}),
+        ("conditional", {"", "linear"}),
+        ("units", {"", "linear"}),
+        ("symmetrized", {"", "linear", "units"}),
+    ],
+)
+def test_guides_point_down(folder, below):
+    guides = PACKAGE / "guides"
+    folders = {path.parent.name for path in guides.glob("*/__init__.py")}
+    for path in (guides / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())) if path != guides / "__init__.py" else ():
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numpyro_symmetry.guides"):
+                target = (node.module.split(".") + [""])[2]
+                assert {target if target in folders else ""} <= below | {folder}, f"{path.name} imports {node.module}"
+
+
 def test_no_circle_of_imports():
     def modules_of(path):
         for node in ast.walk(ast.parse(path.read_text())):

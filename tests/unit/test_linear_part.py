@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry.guides.linear_part import linear_outputs
+from numpyro_symmetry.guides.linear.linear_part import linear_outputs
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)

@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer import autoguide
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
-from numpyro_symmetry.guides.layout import density_of, draws_of
+from numpyro_symmetry.guides.symmetrized.layout import density_of, draws_of
 
 Y = np.random.default_rng(1).normal(size=12)
 

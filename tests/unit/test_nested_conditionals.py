@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry
 from numpyro_symmetry.guides.density import latent_values, log_density_by_site
-from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.symmetrized.information import information_at
 
 X = np.random.default_rng(0).normal(size=(9, 2))
 Y = np.sin(X[:, 0]) + 0.3 * np.random.default_rng(1).normal(size=9)

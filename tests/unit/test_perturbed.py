@@ -9,7 +9,7 @@ import pytest
 from numpyro import handlers
 from numpyro.distributions import constraints
 
-from numpyro_symmetry.guides.inside import perturbed
+from numpyro_symmetry.models.given_values import perturbed
 
 KEY = jax.random.key(0)
 SIZES = {"w": jnp.full((3, 2), 1e4), "b": jnp.zeros(2, jnp.float16), "steps": jnp.arange(3)}

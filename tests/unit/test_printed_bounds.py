@@ -10,8 +10,8 @@ from numpyro_symmetry import SymmetryWarning
 from numpyro_symmetry.evidence import LogEvidence
 from numpyro_symmetry.evidence.bridge import Estimate
 from numpyro_symmetry.evidence.doubts import warn_if_unreliable
-from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
+from numpyro_symmetry.guides.symmetrized.bounds import Particles, summarise
 
 DOUBT = "few draws are most of it, so do not trust its error"
 QUANTILES = (np.arange(400) + 0.5) / 400

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from numpyro_symmetry.guides.rows import ByParameters, ByRows, factorise, log_prob
+from numpyro_symmetry.guides.linear.rows import ByParameters, ByRows, factorise, log_prob
 from numpyro_symmetry.linalg import gram_factor
 
 SHAPES = {

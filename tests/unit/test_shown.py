@@ -15,8 +15,8 @@ import pytest
 import numpyro_symmetry as ns
 from numpyro_symmetry import containers, diagnostics, discovery, evidence, guides, matching, symmetry, testing, traces
 from numpyro_symmetry.entropy import ESTIMATORS
-from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
+from numpyro_symmetry.guides.symmetrized.bounds import Particles, summarise
 from numpyro_symmetry.symmetry import shown
 from numpyro_symmetry.symmetry.permutation_kinds import SIGNED
 

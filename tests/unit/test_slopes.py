@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from numpyro_symmetry.guides.slopes import by_columns, by_rows, value_and_slopes
+from numpyro_symmetry.guides.linear.slopes import by_columns, by_rows, value_and_slopes
 
 
 def lines(key, outputs, rows, columns):

@@ -14,9 +14,10 @@ from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal, 
 from numpyro.infer.util import unconstrain_fn
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, find_symmetry, log_evidence
-from numpyro_symmetry.guides import density, layout
+from numpyro_symmetry.guides import density
 from numpyro_symmetry.guides.density import log_prob_of
-from numpyro_symmetry.guides.elbo import _with_closed_forms
+from numpyro_symmetry.guides.symmetrized import layout
+from numpyro_symmetry.guides.symmetrized.elbo import _with_closed_forms
 from numpyro_symmetry.models.unconstrained import inverse, on_the_way, unconstrain, unconstrained
 
 SUPPORTS = {

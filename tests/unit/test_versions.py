@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import SymmetryWarning
-from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
+from numpyro_symmetry.guides.linear.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.versions import warn_of_wrong_numbers
 
 rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from jax import Array
 
 from numpyro_symmetry.entropy import Factorised, information, needs_key
 from numpyro_symmetry.entropy.of_draw import AnyEstimator
-from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
+from numpyro_symmetry.guides.symmetrized.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace
 
 # SVI.init calls a guide eagerly, which would compile every operation apart

@@ -28,10 +28,9 @@ from numpyro_symmetry.guides.density import (
     trace_at,
     unrecovered_sites,
 )
-from numpyro_symmetry.guides.equivariance import moving_everything
-from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of, read_off_latents
-from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, is_gaussian
+from numpyro_symmetry.guides.symmetrized.equivariance import moving_everything
+from numpyro_symmetry.guides.symmetrized.layout import Layout, density_of, draw_of, is_gaussian
 from numpyro_symmetry.models import (
     Trace,
     latent_of,
@@ -43,6 +42,7 @@ from numpyro_symmetry.models import (
 )
 from numpyro_symmetry.models.arguments import left_at_none
 from numpyro_symmetry.models.compat import is_enumerated
+from numpyro_symmetry.models.given_values import perturbed
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError

@@ -15,8 +15,8 @@ import numpy as np
 from jax.core import Tracer
 
 from numpyro_symmetry.entropy.units import as_rows
-from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal
-from numpyro_symmetry.guides.unit_places import Place
+from numpyro_symmetry.guides.units.auto_unit_normal import AutoUnitNormal
+from numpyro_symmetry.guides.units.places import Place
 from numpyro_symmetry.matching import FullGaussian
 from numpyro_symmetry.matching.gaussian_inputs import (
     refuse_what_is_no_covariance,

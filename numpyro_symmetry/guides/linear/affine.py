@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.guides.inside import trace_given
-from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation
-from numpyro_symmetry.guides.slopes import in_rows, value_and_slopes
+from numpyro_symmetry.guides.linear.likelihoods import Observation, normal_prior, observation
+from numpyro_symmetry.guides.linear.slopes import in_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, layers, observed_of
+from numpyro_symmetry.models.given_values import trace_given
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError

@@ -21,17 +21,17 @@ from numpyro_symmetry.entropy import (
     sequential_parts,
     widest_site,
 )
-from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
-from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
-from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import unit_names
 from numpyro_symmetry.guides.known import KnownArguments, known_arguments
-from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
+from numpyro_symmetry.guides.symmetrized import requirements
+from numpyro_symmetry.guides.symmetrized.equivariance import Follows, Verdicts, equivariant_sites
+from numpyro_symmetry.guides.symmetrized.layout import Layout, density_of, draw_of, draws_of, lay_out
 from numpyro_symmetry.models import Model, Trace, discrete_of, is_fitted, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.models.fitted import refuse_set_up_under_jit
+from numpyro_symmetry.models.given_values import perturbed
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.axes import sites_of_groups

@@ -23,7 +23,6 @@ from numpyro_symmetry.guides.density import (
     log_density_by_site,
     parents,
 )
-from numpyro_symmetry.guides.equivariance import Follows
 from numpyro_symmetry.guides.kinds import (
     Columns,
     drawn_free,
@@ -33,7 +32,8 @@ from numpyro_symmetry.guides.kinds import (
     unit_names,
     whitened,
 )
-from numpyro_symmetry.guides.unit_normal import LowRank, Regression, UnitNormal
+from numpyro_symmetry.guides.linear.unit_normal import LowRank, Regression, UnitNormal
+from numpyro_symmetry.guides.symmetrized.equivariance import Follows
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError

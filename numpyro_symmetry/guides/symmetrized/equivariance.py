@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from numpyro_symmetry.guides.density import latent_values, log_densities_at, parents
-from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.models import Trace, settings_of, trace_model
+from numpyro_symmetry.models.given_values import perturbed
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes

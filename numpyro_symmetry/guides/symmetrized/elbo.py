@@ -19,9 +19,9 @@ from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
 
-from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, scaled_log_prob_of
 from numpyro_symmetry.guides.origin import Origin
+from numpyro_symmetry.guides.symmetrized.bounds import Particles
 from numpyro_symmetry.models import (
     Trace,
     enumerated_log_density,

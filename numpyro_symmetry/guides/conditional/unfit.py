@@ -14,10 +14,10 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
-from numpyro_symmetry.guides.affine import Trace, eligible
-from numpyro_symmetry.guides.inside import parameters, trace_given
-from numpyro_symmetry.guides.likelihoods import observation
+from numpyro_symmetry.guides.linear.affine import Trace, eligible
+from numpyro_symmetry.guides.linear.likelihoods import observation
 from numpyro_symmetry.models import drawn_shape, is_subsampled, observed_of, weight_of
+from numpyro_symmetry.models.given_values import parameters, trace_given
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array

@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.guides.inputs import AtInputs, some_rows, with_inputs
-from numpyro_symmetry.guides.inside import trace_given
 from numpyro_symmetry.models import is_subsampled, latent_of
+from numpyro_symmetry.models.given_values import trace_given
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError
 

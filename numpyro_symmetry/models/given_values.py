@@ -1,4 +1,4 @@
-"""A model run inside a guide, at given values. Knows traces of models; no guide."""
+"""A model run at given values, as guides run it: its trace there, and its parameters moved. Knows no guide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models import Trace, drawn_shape, is_fitted, settings_of
+from numpyro_symmetry.models.sites import Trace, drawn_shape, is_fitted, settings_of
 from numpyro_symmetry.models.unconstrained import inverse
 
 # parameters are moved by so much of one plus their size

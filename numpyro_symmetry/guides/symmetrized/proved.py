@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry
 from numpyro_symmetry.guides.known import KnownArguments, known_arguments, others_in
-from numpyro_symmetry.guides.requirements import refuse_another_structure
+from numpyro_symmetry.guides.symmetrized.requirements import refuse_another_structure
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, warn

@@ -18,18 +18,20 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named
-from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, of_base, requirements
+from numpyro_symmetry.guides import kinds, known
 from numpyro_symmetry.guides.around import AsDrawn, refuse_handlers_around, refuse_partly_hidden
-from numpyro_symmetry.guides.bounds import ElboBounds
-from numpyro_symmetry.guides.compiled import Compiled
-from numpyro_symmetry.guides.elbo import least_weight
 from numpyro_symmetry.guides.given import Given
-from numpyro_symmetry.guides.information import LogFactor, information_at, key_for
-from numpyro_symmetry.guides.layout import Layout
-from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.guides.relabelled import relabelled
-from numpyro_symmetry.guides.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
+from numpyro_symmetry.guides.symmetrized import evaluated, explained, of_base, requirements
+from numpyro_symmetry.guides.symmetrized.bounds import ElboBounds
+from numpyro_symmetry.guides.symmetrized.compiled import Compiled
+from numpyro_symmetry.guides.symmetrized.elbo import least_weight
+from numpyro_symmetry.guides.symmetrized.information import LogFactor, information_at, key_for
+from numpyro_symmetry.guides.symmetrized.layout import Layout
+from numpyro_symmetry.guides.symmetrized.proved import prove_again
+from numpyro_symmetry.guides.symmetrized.relabelled import relabelled
+from numpyro_symmetry.guides.symmetrized.set_up import Options, set_up, set_up_to_weigh, warn_of_scanned_chains
+from numpyro_symmetry.guides.units import given_gaussian
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up

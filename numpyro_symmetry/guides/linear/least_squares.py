@@ -22,9 +22,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.guides.affine import LinearModel
-from numpyro_symmetry.guides.likelihoods import Observation
-from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast, factorise
+from numpyro_symmetry.guides.linear.affine import LinearModel
+from numpyro_symmetry.guides.linear.likelihoods import Observation
+from numpyro_symmetry.guides.linear.rows import Blocks, Together, WidestLast, factorise
 from numpyro_symmetry.linalg import product
 
 

@@ -11,8 +11,8 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-from numpyro_symmetry.guides.affine import Prior
-from numpyro_symmetry.guides.rows import Precision, log_prob
+from numpyro_symmetry.guides.linear.affine import Prior
+from numpyro_symmetry.guides.linear.rows import Precision, log_prob
 from numpyro_symmetry.models import real_event
 
 

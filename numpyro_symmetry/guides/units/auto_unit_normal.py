@@ -27,8 +27,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.around import AsDrawn
-from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
-from numpyro_symmetry.guides.unit_places import Place, places_of
+from numpyro_symmetry.guides.linear.unit_normal import Common, LowRank, Regression, UnitNormal
+from numpyro_symmetry.guides.units.places import Place, places_of
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import (
     as_model,

@@ -11,9 +11,9 @@ import numpyro.distributions as dist
 from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
-from numpyro_symmetry.guides.inside import Without
-from numpyro_symmetry.guides.unfit import refuse_base_guides
+from numpyro_symmetry.guides.conditional.unfit import refuse_base_guides
 from numpyro_symmetry.models import drawn_shape, is_latent
+from numpyro_symmetry.models.given_values import Without
 
 
 def draw_nothing(*args: Any, **kwargs: Any) -> None:

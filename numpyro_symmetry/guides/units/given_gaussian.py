@@ -21,9 +21,9 @@ from numpyro.infer import init_to_value
 from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
 
 from numpyro_symmetry.discovery import find_symmetry
-from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal
-from numpyro_symmetry.guides.unit_gaussian import Numbers, UnitGaussian, by_unit, correlated, numbers_of
-from numpyro_symmetry.guides.unit_places import Place, places_of
+from numpyro_symmetry.guides.units.auto_unit_normal import AutoUnitNormal
+from numpyro_symmetry.guides.units.places import Place, places_of
+from numpyro_symmetry.guides.units.unit_gaussian import Numbers, UnitGaussian, by_unit, correlated, numbers_of
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
 from numpyro_symmetry.models import as_model, discrete_of, entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError

@@ -18,7 +18,25 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-from numpyro_symmetry.guides.affine import (
+from numpyro_symmetry.guides.conditional.rows_of_data import (
+    ShapesAt,
+    arguments_by_row,
+    local_sites,
+    refuse_local_sites,
+    refuse_picked_rows,
+    refuse_rows_of_arguments,
+    shapes_at,
+)
+from numpyro_symmetry.guides.conditional.unfit import refuse_subsampled
+from numpyro_symmetry.guides.inputs import (
+    AtInputs,
+    beside,
+    holders_of_observations,
+    inducing_inputs,
+    named_arguments,
+    with_inputs,
+)
+from numpyro_symmetry.guides.linear.affine import (
     LinearModel,
     Parts,
     Prior,
@@ -31,31 +49,13 @@ from numpyro_symmetry.guides.affine import (
     shared_outputs,
     slopes_of,
 )
-from numpyro_symmetry.guides.inputs import (
-    AtInputs,
-    beside,
-    holders_of_observations,
-    inducing_inputs,
-    named_arguments,
-    with_inputs,
-)
-from numpyro_symmetry.guides.inside import parameters, trace_given
-from numpyro_symmetry.guides.least_squares import WeightFactors, gaussian_conditional
-from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
-from numpyro_symmetry.guides.linear_part import linear_outputs
-from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
-from numpyro_symmetry.guides.rows_of_data import (
-    ShapesAt,
-    arguments_by_row,
-    local_sites,
-    refuse_local_sites,
-    refuse_picked_rows,
-    refuse_rows_of_arguments,
-    shapes_at,
-)
-from numpyro_symmetry.guides.unfit import refuse_subsampled
+from numpyro_symmetry.guides.linear.least_squares import WeightFactors, gaussian_conditional
+from numpyro_symmetry.guides.linear.likelihoods import NORMAL, Observation
+from numpyro_symmetry.guides.linear.linear_part import linear_outputs
+from numpyro_symmetry.guides.linear.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.models.fitted import own_parameter
+from numpyro_symmetry.models.given_values import parameters, trace_given
 from numpyro_symmetry.symmetry import SymmetryError
 
 # start of pseudo-observations' precision times their variance: a noise of a seventh of how they vary

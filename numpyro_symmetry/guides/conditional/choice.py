@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 
 import jax
 
-from numpyro_symmetry.guides.affine import (
+from numpyro_symmetry.guides.conditional.sources import FromObservations, Source, start_of_inducing
+from numpyro_symmetry.guides.conditional.unfit import (
+    refuse_chance,
+    refuse_held,
+    refuse_lost_state,
+    refuse_models,
+    refuse_sites,
+    refuse_subsampled,
+    warn_of_weighed_rows,
+)
+from numpyro_symmetry.guides.linear.affine import (
     Reader,
     dependent_observations,
     dependent_prior,
@@ -22,18 +32,8 @@ from numpyro_symmetry.guides.affine import (
     shared_outputs,
     why_not_linear,
 )
-from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
-from numpyro_symmetry.guides.inside import parameters, perturbed, trace_given
-from numpyro_symmetry.guides.unfit import (
-    refuse_chance,
-    refuse_held,
-    refuse_lost_state,
-    refuse_models,
-    refuse_sites,
-    refuse_subsampled,
-    warn_of_weighed_rows,
-)
 from numpyro_symmetry.models import Trace, latent_of, settings_of, trace_model
+from numpyro_symmetry.models.given_values import parameters, perturbed, trace_given
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import SymmetryError
 

@@ -1,0 +1,1 @@
+"""`AutoConditional`: which sites follow the others, and from which observations."""

@@ -1,0 +1,1 @@
+"""Guides and Gaussians with a covariance for each unit."""
