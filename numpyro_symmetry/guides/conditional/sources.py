@@ -37,8 +37,8 @@ from numpyro_symmetry.guides.inputs import (
     with_inputs,
 )
 from numpyro_symmetry.guides.linear.affine import (
+    AffineParts,
     LinearModel,
-    Parts,
     Prior,
     SiteDimensions,
     Trace,
@@ -47,7 +47,6 @@ from numpyro_symmetry.guides.linear.affine import (
     parts_given,
     read,
     shared_outputs,
-    slopes_of,
 )
 from numpyro_symmetry.guides.linear.least_squares import WeightFactors, gaussian_conditional
 from numpyro_symmetry.guides.linear.likelihoods import NORMAL, Observation
@@ -205,14 +204,14 @@ class FromInducing(NamedTuple):
         ]
 
         def fit(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Fitted:
-            start, priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
-            num_outputs = 0 if are_apart(start, self.sites) else self.num_outputs
-            at_zero, slopes = slopes_of(parts, priors, num_outputs)
+            quantities = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
+            num_outputs = 0 if are_apart(quantities.trace, self.sites) else self.num_outputs
+            at_zero, slopes = quantities.slopes(num_outputs)
             seen = {
                 part: Observation(NORMAL, dist.Normal(0.0, jax.lax.rsqrt(precision)), value, predictor, jnp.ones(()))
                 for (part, predictor), value, precision in zip(at_zero.items(), outputs, precisions, strict=True)
             }
-            linear = LinearModel(seen, slopes, priors, num_outputs)
+            linear = LinearModel(seen, slopes, quantities.priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
         return Conditional(
@@ -242,12 +241,14 @@ def linear_quantities(
     given: Mapping[str, Array],
     sites: tuple[str, ...],
     observed: tuple[str, ...],
-) -> tuple[Trace, dict[str, Prior], Parts]:
-    """A trace of a model, priors of some sites, and quantities in observed distributions that are linear in these."""
-    start, priors, distributions = parts_given(
-        model, args, kwargs, given, sites, lambda trace: [jax.tree.leaves(trace[site]["fn"]) for site in observed]
-    )
-    return start, priors, lambda values: {str(k): x for k, x in enumerate(linear_outputs(distributions, values))}
+) -> AffineParts:
+    """Quantities in observed distributions that are linear in some sites."""
+
+    def distributions(trace: Trace) -> list[Any]:
+        return [jax.tree.leaves(trace[site]["fn"]) for site in observed]
+
+    found = parts_given(model, args, kwargs, given, sites, distributions)
+    return found._replace(at=lambda values: {str(k): x for k, x in enumerate(linear_outputs(found.at, values))})
 
 
 def start_of_inducing(
@@ -285,8 +286,8 @@ def start_of_inducing(
         """Priors and linear quantities at inducing inputs, at other values of arguments and of sites."""
         arguments = {name: value for name, value in others.items() if name in of_rows}
         there = with_inputs(model, args, kwargs, inputs | held | arguments, dropped)
-        _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, observed)
-        return priors, parts(values)
+        quantities = linear_quantities(at_inputs, *there, given | others, sites, observed)
+        return quantities.priors, quantities.at(values)
 
     refuse_local_sites(read_there, local, sites)
     if unnamed := {name: jax.tree.map(jnp.asarray, of_rows[name]) for name in by_row if name not in held}:
@@ -296,7 +297,7 @@ def start_of_inducing(
 
     quantities = partial(linear_quantities, at_inputs, new_args, new_kwargs, sites=sites, observed=observed)
     # jitted, though it runs once: eagerly, each of the model's operations would be compiled apart
-    found = jax.jit(lambda given, values: quantities(given)[2](values))(given, values)
+    found = jax.jit(lambda given, values: quantities(given).at(values))(given, values)
     _refuse_nothing_to_observe(found, values, number)
     elsewhere = [{name: value for name, value in place.items() if name not in local} for place in places]
     num_outputs = shared_outputs(quantities, elsewhere, sites)

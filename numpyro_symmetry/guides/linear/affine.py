@@ -22,8 +22,6 @@ from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError
 
-# values of some sites -> what is affine in them
-Parts = Callable[[dict[str, Array]], dict[str, Array]]
 # relative, in double precision: rounding leaves far less, and what is not affine far more
 _TOLERANCE = 1e-6
 
@@ -39,6 +37,33 @@ class Prior(NamedTuple):
 
     loc: Array
     scale: Array
+
+
+class AffineParts(NamedTuple):
+    """What is affine in some sites of a model, at values of all others.
+
+    Attributes
+    ----------
+    trace
+        Of the model there.
+    priors
+        Site -> its prior.
+    at
+        Values of the sites -> what is affine in them.
+    """
+
+    trace: Trace
+    priors: dict[str, Prior]
+    at: Callable[[dict[str, Array]], dict[str, Array]]
+
+    def slopes(self, num_outputs: int) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The affine parts at the prior means, and site -> rows of all parts over the site's z."""
+
+        def whitened(z: dict[str, Array]) -> dict[str, Array]:
+            return self.at({site: prior.loc + prior.scale * z[site] for site, prior in self.priors.items()})
+
+        origin = {site: jnp.zeros_like(prior.loc) for site, prior in self.priors.items()}
+        return value_and_slopes(whitened, origin, num_outputs)
 
 
 class LinearModel(NamedTuple):
@@ -104,13 +129,13 @@ def read(
     num_outputs
         See `LinearModel`; outputs that these arguments weigh apart, by a mask say or in their priors, share nothing.
     """
-    start, priors, predictors = predictors_given(model, args, kwargs, given, sites, observed)
-    found = linear_observations(start)
+    predictors = predictors_given(model, args, kwargs, given, sites, observed)
+    found = linear_observations(predictors.trace)
     weights = [found[site].weight(found[site].predictor) for site in observed]
-    num_outputs = 0 if are_apart(start, sites, weights) else num_outputs
-    at_zero, slopes = slopes_of(predictors, priors, num_outputs)
+    num_outputs = 0 if are_apart(predictors.trace, sites, weights) else num_outputs
+    at_zero, slopes = predictors.slopes(num_outputs)
     seen = {site: found[site]._replace(predictor=at_zero[site]) for site in observed}
-    return LinearModel(seen, slopes, priors, num_outputs)
+    return LinearModel(seen, slopes, predictors.priors, num_outputs)
 
 
 def predictors_given(
@@ -120,8 +145,8 @@ def predictors_given(
     given: Mapping[str, Array],
     sites: Sequence[str],
     observed: Sequence[str],
-) -> tuple[Trace, dict[str, Prior], Parts]:
-    """A trace of a model, priors of some sites, and observed predictors as a function of their values."""
+) -> AffineParts:
+    """Predictors of observed sites, affine in some sites."""
 
     def predictors(trace: Trace) -> dict[str, Array]:
         found = linear_observations(trace)
@@ -137,22 +162,11 @@ def parts_given(
     given: Mapping[str, Array],
     sites: Sequence[str],
     parts: Callable[[Trace], Any],
-) -> tuple[Trace, dict[str, Prior], Callable[[dict[str, Array]], Any]]:
-    """A trace of a model, priors of some sites, and ``parts`` of its traces as a function of their values."""
-    start = trace_given(model, args, kwargs, given)
-    priors = {site: prior_of(start[site]) for site in sites}
-    return start, priors, lambda values: parts(trace_given(model, args, kwargs, {**given, **values}))
-
-
-def slopes_of(
-    predictors: Parts, priors: Mapping[str, Prior], num_outputs: int
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """An affine function at the prior means, and its slopes: site -> rows of all it returns over the site's z."""
-
-    def whitened(z: dict[str, Array]) -> dict[str, Array]:
-        return predictors({site: prior.loc + prior.scale * z[site] for site, prior in priors.items()})
-
-    return value_and_slopes(whitened, {site: jnp.zeros_like(prior.loc) for site, prior in priors.items()}, num_outputs)
+) -> AffineParts:
+    """``parts`` of a model's traces that are affine in some sites."""
+    trace = trace_given(model, args, kwargs, given)
+    priors = {site: prior_of(trace[site]) for site in sites}
+    return AffineParts(trace, priors, lambda values: parts(trace_given(model, args, kwargs, {**given, **values})))
 
 
 class SiteDimensions(NamedTuple):
@@ -296,7 +310,7 @@ def dependent_observations(read_at: Reader, place: Mapping[str, Any], sites: Seq
 
 
 def shared_outputs(
-    parts_at: Callable[[Mapping[str, Any]], tuple[Trace, dict[str, Prior], Parts]],
+    parts_at: Callable[[Mapping[str, Any]], AffineParts],
     places: Sequence[Mapping[str, Any]],
     sites: Sequence[str],
     weights: Sequence[Array] = (),
@@ -306,7 +320,7 @@ def shared_outputs(
     Parameters
     ----------
     parts_at
-        Values of all latent sites -> a trace, priors of the sites, and what is affine in them.
+        Values of all latent sites -> what is affine in the sites there.
     places
         Values of all latent sites, in double precision.
     sites
@@ -314,19 +328,18 @@ def shared_outputs(
     weights
         Weights of rows; outputs that share a map share these.
     """
-    start, _, parts = parts_at(places[0])
-    found = parts({site: places[0][site] for site in sites})
-    last = {jnp.shape(value)[-1:] for value in [*(start[site]["value"] for site in sites), *found.values()]}
-    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or are_apart(start, sites, weights):
+    start = parts_at(places[0])
+    found = start.at({site: places[0][site] for site in sites})
+    last = {jnp.shape(value)[-1:] for value in [*(start.trace[site]["value"] for site in sites), *found.values()]}
+    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or are_apart(start.trace, sites, weights):
         return 0
 
     def moves(place: Mapping[str, Any]) -> tuple[Array, Array]:
-        _, priors, parts = parts_at(place)
-        values = {site: place[site] for site in sites}
-        at_zero, slopes = slopes_of(parts, priors, num_outputs)
-        z = {site: (values[site] - prior.loc) / prior.scale for site, prior in priors.items()}
+        parts, values = parts_at(place), {site: place[site] for site in sites}
+        at_zero, slopes = parts.slopes(num_outputs)
+        z = {site: (values[site] - prior.loc) / prior.scale for site, prior in parts.priors.items()}
         moved = sum(slopes[site] @ in_rows(z[site], num_outputs) for site in sites)
-        gaps = (in_rows(value - at_zero[name], num_outputs) for name, value in parts(values).items())
+        gaps = (in_rows(value - at_zero[name], num_outputs) for name, value in parts.at(values).items())
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
     moves_at = in_double(moves, places[0])
