@@ -410,6 +410,17 @@ def test_few_elements_generate_the_product_of_all_groups(sizes, signed):
     assert len(few) <= len(one_by_one)
 
 
+@pytest.mark.parametrize("sizes", [{"a": 3}, {"a": 2, "b": 3}, {"a": 3, "b": 1}])
+def test_a_trial_is_called_after_the_group_that_it_moves_or_after_all(sizes):
+    symmetry = Symmetry({name: (name,) for name in sizes}, sizes=sizes)
+    rng = np.random.default_rng(0)
+    tried = trials.trial_elements(symmetry, rng, 2) + trials.few_elements(symmetry, rng)
+    assert tried
+    for label, element in tried:
+        moved = [name for name in trials.movable(symmetry) if name in element]
+        assert label == (moved[0] if len(moved) == 1 else trials.ALL_GROUPS)
+
+
 def test_few_elements_stand_in_every_cell_unless_another_group_carries_them_there():
     def tried(outer):
         kinds = {"cell": outer, "cell/unit": "permutation"}
