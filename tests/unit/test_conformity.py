@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 import xarray as xr
 from numpyro.infer import MCMC, NUTS
+from scipy.spatial.distance import cdist
 
 from numpyro_symmetry import AllocationCost, EuclideanCost, Symmetry, SymmetryError, rebase
-from numpyro_symmetry.diagnostics import prior_conformity
+from numpyro_symmetry.diagnostics import energies, prior_conformity
 from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
-from numpyro_symmetry.diagnostics.conformity import _of_largest
+from numpyro_symmetry.diagnostics.conformity import ExchangedBlocks, _of_largest
 from numpyro_symmetry.diagnostics.prior_draws import Sides
 from tests.support.traces import autoregressive
 
@@ -314,6 +315,18 @@ def test_slots_are_shuffled_among_themselves_with_either_sign():
     assert set(map(tuple, np.c_[order, sign][:, [1, 3, 5, 7]])) == {
         (*o, *s) for o in ((1, 3), (3, 1)) for s in itertools.product((-1, 1), repeat=2)
     }
+
+
+def test_blocks_are_compared_with_blocks_of_draws_that_follow_all_of_their_own():
+    """Ten draws in blocks of three and seven; then ten redrawn, of which each block takes the two that it is worth."""
+    rng = np.random.default_rng(0)
+    features, starts = rng.standard_normal((20, 4)), np.array([0, 3])
+    other = energies.ExchangeableBlocks(np.array([0, 2, 4, 9]), np.array([0, 2]))
+    first = energies.exchanges(rng, 2, 2, 5)
+    blocks = [features[:3], features[3:10], features[[10, 12]], features[[14, 19]]]
+    between = np.array([[cdist(p, q).mean() for q in blocks] for p in blocks])
+    expected = energies.energies(between, first) / (2.0 * between[:2, 2:].mean())
+    np.testing.assert_allclose(ExchangedBlocks(starts, other, first).of(features), expected, rtol=1e-5)
 
 
 def by_hand(**fields):
