@@ -99,6 +99,16 @@ def test_what_has_settled_is_what_the_likeliest_parameters_say(size):
         np.testing.assert_array_equal(now, then)
 
 
+def test_rounds_are_counted_from_one_and_each_takes_the_parameters_of_the_last():
+    values, p, _ = overlapping(4)
+    family, bound = family_of(StephensCost(p), values, Symmetry.mixture("loc"), 1)
+    one, two = (relabel(family, bound.groups, family.point(0), max_rounds=count) for count in (1, 2))
+    assert (one.num_rounds, one.converged) == (1, True)
+    assert two.num_rounds == 2
+    then = family.natural(mean_statistics(family, bound.groups, one.state))
+    assert two.state["component"].is_same(relabel(family, bound.groups, then, max_rounds=1).state["component"]).all()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_where_matching_is_local_no_draw_gets_worse_either(seed):
     from tests.support import networks
