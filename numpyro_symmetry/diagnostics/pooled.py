@@ -160,7 +160,9 @@ def contributions(
     ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
     found, slots = {}, {}
     for (site, x), low, high in zip(aligned.raw.items(), ends[:-1], ends[1:], strict=True):
-        raw = [x[:split].mean(0), x[split:].mean(0), _deviation(x[:split]), _deviation(x[split:])]
+        # in double precision: of many draws in single precision sums are too rough
+        a_draws, b_draws = np.split(x.astype(float), [split])
+        raw = [a_draws.mean(0), b_draws.mean(0), _deviation(a_draws), _deviation(b_draws)]
         found[site] = np.stack([*raw, *(one[low:high].reshape(x.shape[1:]) for one in seen)])
         slots[site] = _slots(aligned.symmetry, site, x.shape[1:])
     whole, labels = aligned.view.close(found), aligned.view.close(slots)

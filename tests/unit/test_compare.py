@@ -108,6 +108,16 @@ def test_means_are_those_of_each_side_alone():
         np.testing.assert_allclose(mean.sum(), side["sigma"].mean(0).sum(), rtol=1e-5)
 
 
+def test_deviations_of_many_draws_in_single_precision_are_those_of_the_draws():
+    draws = np.random.default_rng(0).standard_normal((2, 20_000, 2))
+    a, b = (1000.0 + 10.0 * np.arange(2) + 0.01 * draws).astype(np.float32)
+    found = compare({"loc": a}, {"loc": b}, LOC, independent=BOTH, num_exchanges=19).contributions["loc"]
+    # blocks of every twentieth draw
+    for name, side in (("a", a), ("b", b)):
+        np.testing.assert_allclose(found.sel(quantity=f"sd_{name}"), side.std(0, dtype=float), rtol=0.08)
+        np.testing.assert_allclose(found.sel(quantity=f"mean_{name}"), side.mean(0, dtype=float), atol=1e-3)
+
+
 def test_what_is_constant_on_both_sides_differs_by_the_same_either_way():
     a, b = ({"loc": np.tile(loc, (50, 1))} for loc in ([-3.0, 0.0, 3.0], [-3.0, 0.0, 4.0]))
     found, moved = (compare(*sides, LOC, independent=BOTH, num_exchanges=99) for sides in ((a, b), (b, a)))
