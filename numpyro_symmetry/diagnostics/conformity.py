@@ -172,12 +172,13 @@ def prior_conformity(
 def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.ExchangeableBlocks, energies.ExchangeableBlocks, Drawn]:
     """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
-    slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
+    order = trace.in_order
+    slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))[order]
     time = None if trace.are_members else energies.longest_autocorrelation_time(slow, trace.lengths)
     effective = energies.block_length([time], [trace.lengths])
     blocks = energies.exchangeable_blocks(trace.lengths, time, effective)
     # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
-    cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
+    cuts = [cut[len(cut) // 4 :] for cut in np.split(order[blocks.draws], blocks.starts[1:])]
     own = energies.ExchangeableBlocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
     some = [
         low + np.linspace(0, len(cut) - 1, min(len(cut), math.ceil(0.75 * effective))).astype(int)

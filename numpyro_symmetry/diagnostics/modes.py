@@ -46,7 +46,9 @@ class Modes(NamedTuple):
     by_chain
         ``(chain, mode)``: share of each chain's draws in each mode.
     labels
-        ``(draw,)``, chain after chain: the mode of each draw.
+        ``(draw,)``, chain after chain: the mode of each draw that was looked at. Of very many draws these are some.
+    places
+        ``(draw,)``: which of the draws that were given each of these is, chains counted one after another.
     typical
         ``(mode,)``: index, as in ``labels``, of a draw where the mode is densest.
     num_passages
@@ -62,6 +64,7 @@ class Modes(NamedTuple):
     errors: np.ndarray
     by_chain: np.ndarray
     labels: np.ndarray
+    places: np.ndarray
     typical: np.ndarray
     num_passages: int
     again: dict[int, float]
@@ -187,6 +190,7 @@ def _summarised(
         errors=errors if passages or count == 1 or side.independent else np.full(count, np.nan),
         by_chain=np.stack([member[chain].mean(0) for chain in chains]),
         labels=labels,
+        places=side.places,
         typical=kept[found.peaks],
         num_passages=passages,
         again={number: numbers.count(number) / _NUM_HALVES for number in sorted(set(numbers))},

@@ -223,7 +223,7 @@ def report(
     leading = out.objective.shape
     if num_leading_dims is not None and num_leading_dims != len(leading):
         raise SymmetryError(f"num_leading_dims={num_leading_dims}, but rebase saw leading dimensions {leading}.")
-    given = invariants_of(invariants, leading)
+    given = invariants_of(invariants, out)
     with saying("reporting", as_flag(progress_bar, "progress_bar")):
         return _reported(raw, out, given)
 
