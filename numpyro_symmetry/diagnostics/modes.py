@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tr
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.null import CannotTell
 
-# the most draws in which peaks are looked for; random halves of them in which to look again; rounds of thinning
+# about the most draws in which peaks are looked for; random halves of them in which to look again; rounds of thinning
 _MAX_POINTS, _NUM_HALVES, _MAX_ROUNDS = 400, 20, 10
 # components whose deviation is below this share of the largest add noise, and no valley
 _LEAST_SCALE = 0.2
@@ -209,6 +209,8 @@ def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool)
     step = -(-len(points) // _MAX_POINTS)
     for _ in range(_MAX_ROUNDS):
         kept = np.flatnonzero(place % step == 0)
+        # of very many chains some: time and memory grow with the square of the number of points
+        kept = kept[:: max(1, len(kept) // _MAX_POINTS)]
         found = hills(points[kept])
         labels = _nearest(points, points[kept], found)
         centres = np.stack([points[labels == mode].mean(0) for mode in range(len(found.peaks))])

@@ -185,6 +185,14 @@ def test_of_many_independent_draws_every_so_many_are_looked_at():
     assert kept.tolist() == list(range(0, 1000, 3))
 
 
+@pytest.mark.parametrize(("num_chains", "num_draws", "number"), [(2000, 3, 400), (799, 1, 799), (30, 40, 420)])
+def test_of_very_many_chains_some_are_looked_at(num_chains, num_draws, number):
+    points = np.random.default_rng(0).standard_normal((num_chains * num_draws, 2))
+    kept, _ = _thinned(points, (num_draws,) * num_chains, independent=True)
+    assert len(kept) == number
+    assert not (kept % num_draws).any() or num_chains < 400
+
+
 def summary(**fields):
     """Of two modes in 1000 draws of four chains, half of them in each."""
     halves = np.full((4, 2), 0.5)
