@@ -265,6 +265,13 @@ def test_blocks_hold_every_part_of_every_chain(lengths, time, effective):
     assert all((np.diff(cut) == max(1, int((time or 1.0) / 2.0))).all() for cut in cuts)
 
 
+@pytest.mark.parametrize(("num_chains", "most"), [(900, 900), (1999, 1999), (5000, 1000), (20_000, 1000)])
+def test_of_very_many_chains_some_are_compared(num_chains, most):
+    found = energies.exchangeable_blocks((3,) * num_chains, 1.0, 2.0)
+    assert found.number == len(found.draws) == most
+    assert not (found.draws % 3).any()
+
+
 def test_blocks_hold_equally_many_effective_draws():
     assert energies.block_length([None, None], [(100,), (90,)]) == 1.0
     assert energies.block_length([10.0, None], [(100,), (90,)]) == 4.0
