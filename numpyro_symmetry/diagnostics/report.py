@@ -289,8 +289,9 @@ def _repeated(flat: Mapping[str, Any], shape: tuple[int, int], moves: np.ndarray
         return (x * np.random.default_rng(0).standard_normal(x.shape[1])).sum(1), None
 
     sums = [np.concatenate(map_reduce(x, chunks_of(x), weighed)[0]).reshape(shape) for x in flat.values()]
-    seen = [tuple(one[chain].tobytes() for one in sums) for chain in range(shape[0])]
-    return tuple(chain for chain in range(shape[0]) if moves[chain] and seen[chain] in seen[:chain])
+    first: dict[tuple[bytes, ...], int] = {}
+    earliest = [first.setdefault(tuple(one[chain].tobytes() for one in sums), chain) for chain in range(shape[0])]
+    return tuple(chain for chain in range(shape[0]) if moves[chain] and earliest[chain] < chain)
 
 
 def _entries(values: Any, shape: tuple[int, int]) -> Any:
