@@ -36,6 +36,14 @@ def test_agreement_and_total_variation_by_hand():
     assert total_variation(jnp.stack([P, Q]), Q).shape == (2,)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "int8", "bool", "float16"])
+def test_one_class_for_each_datum_may_be_marked_by_any_numbers(dtype):
+    marked, other = (np.eye(3)[classes].astype(dtype) for classes in ([0, 1, 2], [1, 1, 0]))
+    assert float(total_variation(marked, other)) == pytest.approx(2 / 3)
+    assert float(total_variation(other, np.full((3, 3), 1 / 3))) == pytest.approx(2 / 3)
+    assert float(agreement(marked, other)) == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("measure", [agreement, total_variation])
 def test_what_is_no_distribution_is_refused(measure):
     for other in (jnp.log(Q), 1.1 * Q):
