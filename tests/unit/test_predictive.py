@@ -180,8 +180,9 @@ def test_of_many_values_a_slot_those_that_vary_are_plotted():
     values[..., 1] = 1.0
     values[..., 3] = np.random.default_rng(0).normal(size=(50, 3)) + [-3.0, 0.0, 3.0]
     out = rebase({"w": values}, Symmetry({"w": ("k", None)}), null=False)
-    _, after = plot_relabelling(out)
-    assert (after.get_xlabel(), after.get_ylabel()) == ("w, value 3", "w, value 0")
+    for one in (out, rebase({"w": values > 0.5}, Symmetry({"w": ("k", None)}), null=False)):
+        _, after = plot_relabelling(one)
+        assert (after.get_xlabel(), after.get_ylabel()) == ("w, value 3", "w, value 0")
 
 
 def test_relabelled_draws_are_plotted_by_default_by_one_site_and_by_many_values_a_slot():
@@ -217,6 +218,13 @@ HMM_DRAWS = traces.hmm()[0]
         (lambda v, o: plot_relabelling({"loc": v["loc"]}, o), SymmetryError, "raw has no sites"),
         (lambda v, o: plot_transpositions(o.data), TypeError, r"plot_transpositions\(out\): out must be what rebase"),
         (lambda v, o: plot_null(None), TypeError, "got NoneType"),
+        (
+            lambda v, o: plot_transpositions(
+                rebase({"loc": v["loc"][:, :1]}, Symmetry.mixture("loc"), null=False, num_leading_dims=2)
+            ),
+            SymmetryError,
+            r"one draw in each of 4 chain\(s\).*num_leading_dims=1",
+        ),
         (
             lambda v, o: plot_relabelling(rebase(HMM_DRAWS, traces.HMM, null=False), sites="transition"),
             SymmetryError,
