@@ -6,6 +6,7 @@ means and deviations of either side. Puts together `label_free`, relabelling and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -168,10 +169,16 @@ def contributions(
     whole, labels = aligned.view.close(found), aligned.view.close(slots)
     arrays, coords = {}, {}
     for site, array in whole.items():
-        dims = a.dims.get(site, tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1)))
-        arrays[site] = (("quantity", *dims), array)
-        coords[f"{site} slot"] = (dims, labels[site])
+        named = dims_by_quantity(site, array, a.dims)
+        arrays[site], coords[f"{site} slot"] = (named, array), (named[1:], labels[site])
     return xr.Dataset(arrays, {"quantity": list(QUANTITIES), **coords})
+
+
+def dims_by_quantity(site: str, array: np.ndarray, dims: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Names of the dimensions of ``(quantity, *event)``: the site's own, unless it has none or one of that name."""
+    own = dims.get(site, ("quantity",))
+    by_number = tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1))
+    return "quantity", *(by_number if "quantity" in own else own)
 
 
 def _deviation(x: np.ndarray) -> np.ndarray:

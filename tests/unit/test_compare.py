@@ -451,6 +451,10 @@ def test_containers_hold_the_same_draws(rng):
     named = compare(dataset, b, LOC, num_exchanges=19)
     assert named.p_value == of_arrays.p_value
     assert named.contributions["loc"].dims == ("quantity", "component")
+    # a name that counts something else in the result
+    other = compare(dataset.rename(component="quantity"), b, LOC, num_exchanges=19).contributions["loc"]
+    assert other.dims == ("quantity", "loc_dim_0")
+    np.testing.assert_array_equal(other, named.contributions["loc"])
     assert compare(rebase(a, LOC, null=False), b, LOC, num_exchanges=19).p_value == of_arrays.p_value
 
 
