@@ -197,8 +197,8 @@ def report(
     Raises
     ------
     SymmetryError
-        If ``raw`` is not what was rebased, or an invariant is empty, masked, or has other leading dimensions than the
-        draws.
+        If ``raw`` is not what was rebased, or an invariant is empty, masked, or, by its leading dimensions or by names,
+        of other draws.
     TypeError
         If ``out`` is not what `rebase` returned, or an invariant holds no real numbers.
 
