@@ -94,8 +94,13 @@ class Trace(NamedTuple):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many draws each chain has, where none are stacked."""
-        return (self.leading[-1],) * math.prod(self.leading[:-1])
+        """How many draws each chain has."""
+        return tuple(map(len, self.chains)) or (self.leading[-1],) * math.prod(self.leading[:-1])
+
+    @property
+    def in_order(self) -> np.ndarray:
+        """Indices of all draws, chain after chain, in the order in which they were drawn."""
+        return np.concatenate(self.chains or [np.arange(self.num_draws)])
 
     @property
     def is_stored(self) -> bool:

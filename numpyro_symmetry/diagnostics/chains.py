@@ -142,9 +142,7 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
 
 
 def _few(values: np.ndarray) -> Iterator[np.ndarray]:
-    """As many entries at a time as fit a cache, each one's draws contiguous; of an odd number less the middle draw."""
-    if values.shape[1] % 2:
-        values = np.delete(values, values.shape[1] // 2, axis=1)
+    """As many entries at a time as fit a cache, each one's draws contiguous."""
     for items in slices(values.shape[2], values.shape[0] * values.shape[1], BLOCK):
         yield np.moveaxis(np.moveaxis(values[..., items], 2, 0).astype(float, order="C"), 0, 2)
 
@@ -197,7 +195,9 @@ def _chains(values: np.ndarray, *, briefly: bool) -> Chains:
     undefined = np.isnan(rows).any((1, 2))
     still = ~undefined & (rows == rows[:, :1, :1]).all((1, 2))
     places = np.flatnonzero(~undefined & ~still)
-    judged = np.moveaxis(rows[places], 0, 2)
+    # of an odd number of draws less the middle one, which is in neither half
+    odd = values.shape[1] // 2 if values.shape[1] % 2 else []
+    judged = np.moveaxis(np.delete(rows[places], odd, axis=2), 0, 2)
     unknown = Chains(
         num_judged=len(places),
         num_still=int(still.sum()),
@@ -205,7 +205,7 @@ def _chains(values: np.ndarray, *, briefly: bool) -> Chains:
         num_infinite=nothing,
         num_not_a_number=nothing,
     )
-    if not judged.size or values.shape[1] < MIN_DRAWS:
+    if not judged.size or judged.shape[1] < MIN_DRAWS:
         return unknown
     both = both_scores(judged)
     tail_ess = np.nan if briefly else float(tail_size(judged).min())

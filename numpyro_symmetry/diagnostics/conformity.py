@@ -24,7 +24,7 @@ from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
 from numpyro_symmetry.diagnostics.inputs import as_rebased
 from numpyro_symmetry.diagnostics.label_free import Arrays, sorted_projections, standardised, units_of
-from numpyro_symmetry.diagnostics.pooled import Pooled, watched
+from numpyro_symmetry.diagnostics.pooled import Pooled, dims_by_quantity, watched
 from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_slots, sides_of, sites_to_draw
 from numpyro_symmetry.models import Model, as_model
 from numpyro_symmetry.steps import counting
@@ -172,12 +172,13 @@ def prior_conformity(
 def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.ExchangeableBlocks, energies.ExchangeableBlocks, Drawn]:
     """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
-    slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
+    order = trace.in_order
+    slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))[order]
     time = None if trace.are_members else energies.longest_autocorrelation_time(slow, trace.lengths)
     effective = energies.block_length([time], [trace.lengths])
     blocks = energies.exchangeable_blocks(trace.lengths, time, effective)
     # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
-    cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
+    cuts = [cut[len(cut) // 4 :] for cut in np.split(order[blocks.draws], blocks.starts[1:])]
     own = energies.ExchangeableBlocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
     some = [
         low + np.linspace(0, len(cut) - 1, min(len(cut), math.ceil(0.75 * effective))).astype(int)
@@ -323,8 +324,5 @@ def _table(
 
 def _shaped(sides: Sides, entries: Arrays, dims: Mapping[str, tuple[str, ...]]) -> xr.Dataset:
     """Shifts and contractions in the shapes of the sites."""
-    arrays = {
-        site: (("quantity", *dims.get(site, tuple(f"{site}_dim_{k}" for k in range(x.ndim - 1)))), x)
-        for site, x in sides.out.view.close(entries).items()
-    }
+    arrays = {site: (dims_by_quantity(site, x, dims), x) for site, x in sides.out.view.close(entries).items()}
     return xr.Dataset(arrays, {"quantity": ["shift", "contraction"]})

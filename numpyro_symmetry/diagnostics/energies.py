@@ -23,7 +23,7 @@ _EFFECTIVE_DRAWS = 4.0
 MIN_BLOCKS = 4
 # a difference of two mean squares below this share of one of them is rounding
 _ROUNDING = 1e-12
-# the most draws of each side that are compared
+# about the most draws of each side that are compared
 _MAX_DRAWS = 1000
 
 
@@ -101,13 +101,15 @@ def too_short(lengths: Sequence[int], time: float | None, effective: float) -> n
 def exchangeable_blocks(lengths: Sequence[int], time: float | None, effective: float) -> ExchangeableBlocks:
     """Cut chains into whole blocks of ``effective`` effective draws, keeping no draws that add nothing new.
 
-    Chains that are `too_short` are left out.
+    Chains that are `too_short` are left out, and of very many chains most.
     """
     own = 1.0 if time is None else time
     # draws half an autocorrelation time apart, and no more in all than are compared
     step = max(int(own / 2.0), -(-sum(lengths) // _MAX_DRAWS), 1)
     found, ends = [], np.cumsum(lengths)
-    for chain in np.flatnonzero(~too_short(lengths, time, effective)).tolist():
+    chains = np.flatnonzero(~too_short(lengths, time, effective))
+    # of very many chains some, for each of them has a block of a draw at least
+    for chain in chains[:: max(1, len(chains) // _MAX_DRAWS)].tolist():
         length = lengths[chain]
         count = max(1, min(int(length // np.ceil(effective * own)), -(-length // step)))
         edges = np.linspace(0, length, count + 1).astype(int)

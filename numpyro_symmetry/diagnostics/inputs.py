@@ -13,6 +13,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.containers import Trace, read
+from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.diagnostics.sides import moved_by_no_label
 from numpyro_symmetry.symmetry import (
     Element,
@@ -27,7 +28,10 @@ from numpyro_symmetry.symmetry import (
 )
 from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
+from numpyro_symmetry.symmetry.named import draws_in_front, names_of
 from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.moving import trace_of
+from numpyro_symmetry.traces.named import refuse_other_draws
 
 
 def as_rebased(out: Any, call: str) -> Rebased:
@@ -120,7 +124,7 @@ def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any
     return known | by_word, beside
 
 
-def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:
+def invariants_of(given: Any, out: Rebased) -> dict[str, np.ndarray]:
     """Name -> array ``(*leading, ...)`` that no label changes, by the user's word.
 
     Raises
@@ -128,7 +132,7 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
     TypeError
         If ``given`` is no mapping, or holds anything but real numbers.
     SymmetryError
-        If an array is masked or empty, or has other leading dimensions than the draws.
+        If an array is masked or empty, or has other leading dimensions than the draws, or other draws by its names.
     """
     if given is None:
         return {}
@@ -137,7 +141,10 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
             f"invariants must be a mapping from names to arrays, such as {{'f(x)': ...}}; got {type(given).__name__}."
         )
     refuse_masked(given, "Invariant")
-    found = {}
+    found, leading = {}, out.objective.shape
+    given = {name: draws_in_front(values, len(leading)) for name, values in given.items()}
+    refuse_draws_in_several_orders(given)
+    refuse_other_draws(trace_of(out), names_of(given, len(leading)), ("the relabelled draws", "invariants"))
     for name, values in given.items():
         array = np.asarray(as_array(values, f"Invariant {name!r}", TypeError))
         if not is_real(array.dtype):

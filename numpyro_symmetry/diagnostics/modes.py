@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tr
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.null import CannotTell
 
-# the most draws in which peaks are looked for; random halves of them in which to look again; rounds of thinning
+# about the most draws in which peaks are looked for; random halves of them in which to look again; rounds of thinning
 _MAX_POINTS, _NUM_HALVES, _MAX_ROUNDS = 400, 20, 10
 # components whose deviation is below this share of the largest add noise, and no valley
 _LEAST_SCALE = 0.2
@@ -46,7 +46,9 @@ class Modes(NamedTuple):
     by_chain
         ``(chain, mode)``: share of each chain's draws in each mode.
     labels
-        ``(draw,)``, chain after chain: the mode of each draw.
+        ``(draw,)``, chain after chain: the mode of each draw that was looked at. Of very many draws these are some.
+    places
+        ``(draw,)``: which of the draws that were given each of these is, chains counted one after another.
     typical
         ``(mode,)``: index, as in ``labels``, of a draw where the mode is densest.
     num_passages
@@ -62,6 +64,7 @@ class Modes(NamedTuple):
     errors: np.ndarray
     by_chain: np.ndarray
     labels: np.ndarray
+    places: np.ndarray
     typical: np.ndarray
     num_passages: int
     again: dict[int, float]
@@ -187,6 +190,7 @@ def _summarised(
         errors=errors if passages or count == 1 or side.independent else np.full(count, np.nan),
         by_chain=np.stack([member[chain].mean(0) for chain in chains]),
         labels=labels,
+        places=side.places,
         typical=kept[found.peaks],
         num_passages=passages,
         again={number: numbers.count(number) / _NUM_HALVES for number in sorted(set(numbers))},
@@ -205,6 +209,8 @@ def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool)
     step = -(-len(points) // _MAX_POINTS)
     for _ in range(_MAX_ROUNDS):
         kept = np.flatnonzero(place % step == 0)
+        # of very many chains some: time and memory grow with the square of the number of points
+        kept = kept[:: max(1, len(kept) // _MAX_POINTS)]
         found = hills(points[kept])
         labels = _nearest(points, points[kept], found)
         centres = np.stack([points[labels == mode].mean(0) for mode in range(len(found.peaks))])

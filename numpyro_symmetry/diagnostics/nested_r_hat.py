@@ -93,7 +93,7 @@ def nested_r_hat(
         say("making what no label changes")
         known, beside = unchanged(trace, out)
         own = own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
-        given = known | beside | own | invariants_of(invariants, leading)
+        given = known | beside | own | invariants_of(invariants, out)
         found = {}
         for name, values in given.items():
             say(f"of {name}")
@@ -138,5 +138,7 @@ def _nested(values: np.ndarray) -> np.ndarray:
         within = within + means.var(1, ddof=1).mean(0)
     if num_draws > 1:
         within = within + values.var(2, ddof=1).mean((0, 1))
-    ratio = np.divide(between, within, where=within > 0, out=np.full_like(within, np.inf))
+    # the variance of equal values may be rounding errors instead of zero
+    moving = (values.max((1, 2)) > values.min((1, 2))).any(0)
+    ratio = np.divide(between, within, where=moving, out=np.full_like(within, np.inf))
     return np.sqrt(1.0 + ratio)

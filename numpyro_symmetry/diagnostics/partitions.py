@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 from pandas import factorize
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
@@ -22,6 +21,7 @@ from scipy.spatial.distance import squareform
 from numpyro_symmetry.steps import counting, saying, track
 from numpyro_symmetry.symmetry import SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import as_flag, as_option, as_real_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.named import draws_in_front
 from numpyro_symmetry.symmetry.shown import first_of
 
 # the most numbers that are held at a time
@@ -112,7 +112,8 @@ def coclustering(labels: Any, *, progress_bar: bool = True) -> np.ndarray:
     >>> coclustering([[0, 0, 1], [1, 1, 0], [0, 1, 1]]).round(2).tolist()
     [[1.0, 0.67, 0.0], [0.67, 1.0, 0.33], [0.0, 0.33, 1.0]]
     """
-    rows, count = _rows(labels)
+    rows = _rows(labels)
+    count = int(rows.max()) + 1
     together = np.zeros((rows.shape[1], rows.shape[1]), np.float32)
     step = max(1, _MOST_NUMBERS // (rows.shape[1] * count))
     with saying("counting who is together", as_flag(progress_bar, "progress_bar")):
@@ -168,7 +169,7 @@ def point_partition(
     [0, 0, 1, 1]
     """
     chosen, shown = _distance(distance), as_flag(progress_bar, "progress_bar")
-    rows = np.stack([factorize(row)[0] for row in _rows(labels)[0]])
+    rows = _rows(labels)
     num_draws, num_data = rows.shape
     table = chosen.of_counts(np.arange(num_data + 1.0))
     of_rows = np.array([table[np.bincount(row)].sum() for row in rows])
@@ -202,17 +203,15 @@ def _distance(distance: Any) -> Distance:
     return named[as_option(distance, "distance", tuple(named))]
 
 
-def _rows(labels: Any) -> tuple[np.ndarray, int]:
-    """Labels ``(draw, n)``, numbered from zero, and how many different ones there are."""
+def _rows(labels: Any) -> np.ndarray:
+    """Labels ``(draw, n)``, in each draw from zero, in the order in which they first appear."""
     refuse_tracers("A partition", labels)
     refuse_masked({"labels": labels}, "Argument")
     if isinstance(labels, Mapping):
         raise SymmetryError(
             f"labels are those of one site, an array; got a {type(labels).__name__} of {list(labels)}: name the one."
         )
-    if isinstance(labels, xr.DataArray):
-        labels = labels.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in labels.dims), ...)
-    array = np.asarray(as_real_array(labels, "labels"))
+    array = np.asarray(as_real_array(draws_in_front(labels), "labels"))
     if array.ndim < 2 or not array.size:
         raise SymmetryError(
             f"labels have shape {array.shape}; expected (draw, n) or (chain, draw, n), a row of allocations a draw."
@@ -223,8 +222,7 @@ def _rows(labels: Any) -> tuple[np.ndarray, int]:
             "labels must be whole numbers from zero on, one for every datum in every draw; got "
             f"{array[~allowed][0]}. Leave out data whose allocation is missing (-1, NaN)."
         )
-    known, rows = np.unique(array.reshape(-1, array.shape[-1]), return_inverse=True)
-    return rows, len(known)
+    return np.stack([factorize(row)[0] for row in array.reshape(-1, array.shape[-1])])
 
 
 def _contingency(rows: np.ndarray, partition: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ means and deviations of either side. Puts together `label_free`, relabelling and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -160,16 +161,24 @@ def contributions(
     ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
     found, slots = {}, {}
     for (site, x), low, high in zip(aligned.raw.items(), ends[:-1], ends[1:], strict=True):
-        raw = [x[:split].mean(0), x[split:].mean(0), _deviation(x[:split]), _deviation(x[split:])]
+        # in double precision: of many draws in single precision sums are too rough
+        a_draws, b_draws = np.split(x.astype(float), [split])
+        raw = [a_draws.mean(0), b_draws.mean(0), _deviation(a_draws), _deviation(b_draws)]
         found[site] = np.stack([*raw, *(one[low:high].reshape(x.shape[1:]) for one in seen)])
         slots[site] = _slots(aligned.symmetry, site, x.shape[1:])
     whole, labels = aligned.view.close(found), aligned.view.close(slots)
     arrays, coords = {}, {}
     for site, array in whole.items():
-        dims = a.dims.get(site, tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1)))
-        arrays[site] = (("quantity", *dims), array)
-        coords[f"{site} slot"] = (dims, labels[site])
+        named = dims_by_quantity(site, array, a.dims)
+        arrays[site], coords[f"{site} slot"] = (named, array), (named[1:], labels[site])
     return xr.Dataset(arrays, {"quantity": list(QUANTITIES), **coords})
+
+
+def dims_by_quantity(site: str, array: np.ndarray, dims: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Names of the dimensions of ``(quantity, *event)``: the site's own, unless it has none or one of that name."""
+    own = dims.get(site, ("quantity",))
+    by_number = tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1))
+    return "quantity", *(by_number if "quantity" in own else own)
 
 
 def _deviation(x: np.ndarray) -> np.ndarray:

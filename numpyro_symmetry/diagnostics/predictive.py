@@ -102,6 +102,8 @@ def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
     for name, values in (("p", p), ("q", q)):
         if not isinstance(values, Tracer) and not _is_distribution(np.asarray(values, float)):
             raise SymmetryError(f"{name} is not a distribution over its last axis: pass probabilities, not logits.")
+    # classes marked by whole numbers without a sign, or by truth values, have no negative differences
+    p, q = (x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in (p, q))
     return p, q
 
 

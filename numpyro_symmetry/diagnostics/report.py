@@ -197,8 +197,8 @@ def report(
     Raises
     ------
     SymmetryError
-        If ``raw`` is not what was rebased, or an invariant is empty, masked, or has other leading dimensions than the
-        draws.
+        If ``raw`` is not what was rebased, or an invariant is empty, masked, or, by its leading dimensions or by names,
+        of other draws.
     TypeError
         If ``out`` is not what `rebase` returned, or an invariant holds no real numbers.
 
@@ -223,7 +223,7 @@ def report(
     leading = out.objective.shape
     if num_leading_dims is not None and num_leading_dims != len(leading):
         raise SymmetryError(f"num_leading_dims={num_leading_dims}, but rebase saw leading dimensions {leading}.")
-    given = invariants_of(invariants, leading)
+    given = invariants_of(invariants, out)
     with saying("reporting", as_flag(progress_bar, "progress_bar")):
         return _reported(raw, out, given)
 
@@ -289,8 +289,9 @@ def _repeated(flat: Mapping[str, Any], shape: tuple[int, int], moves: np.ndarray
         return (x * np.random.default_rng(0).standard_normal(x.shape[1])).sum(1), None
 
     sums = [np.concatenate(map_reduce(x, chunks_of(x), weighed)[0]).reshape(shape) for x in flat.values()]
-    seen = [tuple(one[chain].tobytes() for one in sums) for chain in range(shape[0])]
-    return tuple(chain for chain in range(shape[0]) if moves[chain] and seen[chain] in seen[:chain])
+    first: dict[tuple[bytes, ...], int] = {}
+    earliest = [first.setdefault(tuple(one[chain].tobytes() for one in sums), chain) for chain in range(shape[0])]
+    return tuple(chain for chain in range(shape[0]) if moves[chain] and earliest[chain] < chain)
 
 
 def _entries(values: Any, shape: tuple[int, int]) -> Any:

@@ -36,6 +36,8 @@ class PosteriorDraws(NamedTuple):
         Name of the posterior.
     values
         Site -> ``(draw, *event)``, chain after chain; stored draws are read as they are indexed.
+    places
+        ``(draw,)``: which of the draws that were given each one is, chains that came apart counted one after another.
     lengths
         How many draws each chain has.
     independent
@@ -54,6 +56,7 @@ class PosteriorDraws(NamedTuple):
 
     name: str
     values: Arrays
+    places: np.ndarray
     lengths: tuple[int, ...]
     independent: bool
     symmetry: Symmetry
@@ -80,13 +83,14 @@ class PosteriorDraws(NamedTuple):
         step = -(-self.num_draws // most)
         ends = np.cumsum([0, *self.lengths])
         kept = [np.arange(low, high, step) for low, high in zip(ends[:-1], ends[1:], strict=True)]
+        chosen = np.concatenate(kept)
         length, *others = set(self.lengths)
         leading = (self.num_draws,) if others or len(self.lengths) == 1 else (len(self.lengths), length)
         try:
-            values = drawn_at({site: self.values[site] for site in sites}, np.concatenate(kept), leading)
+            values = drawn_at({site: self.values[site] for site in sites}, chosen, leading)
         except SymmetryError as error:
             raise SymmetryError(f"Posterior {self.name!r}: {error}") from error
-        return self._replace(values=values, lengths=tuple(map(len, kept)))
+        return self._replace(values=values, places=self.places[chosen], lengths=tuple(map(len, kept)))
 
 
 class ReadOptions(NamedTuple):
@@ -138,7 +142,7 @@ def posterior_of(
             trace = parts[0]._replace(values=values, leading=(sum(lengths),))
         else:
             trace = read(data, symmetry, num_leading_dims, lazily=True)
-            lengths = tuple(map(len, trace.chains)) or trace.lengths
+            lengths = trace.lengths
         return _of_trace(trace, symmetry, name, lengths, options.sites, independent=independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
@@ -197,12 +201,19 @@ def _of_trace(
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
     beside = moved_by_no_label(trace, bound) if sites is None else sites
     if trace.chains:
-        order = np.concatenate(trace.chains)
-        trace = trace._replace(values={site: value[order] for site, value in trace.values.items()})
+        trace = trace._replace(values={site: value[trace.in_order] for site, value in trace.values.items()})
     values = trace.flat(list(trace.values))
-    is_named = sites is not None
     return PosteriorDraws(
-        name, values, lengths, independent, bound, frozenset(beside), is_named, trace.dims, trace.coords
+        name=name,
+        values=values,
+        places=trace.in_order,
+        lengths=lengths,
+        independent=independent,
+        symmetry=bound,
+        beside=frozenset(beside),
+        is_named=sites is not None,
+        dims=trace.dims,
+        coords=trace.coords,
     )
 
 

@@ -20,7 +20,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.assignment.family import Family, Side, acting_groups, problem_of
-from numpyro_symmetry.assignment.problem import Benefit, Soft, move, soften, without_signs
+from numpyro_symmetry.assignment.problem import Benefit, Soft, move, pooled_axes, soften, without_signs
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.inputs import as_rebased
@@ -263,7 +263,9 @@ def _moments(
     mean, scale = {}, {}
     for name, given in opened.items():
         values, axes = np.asarray(given, float), family.axes.get((name, "first"), ())
-        mean[name] = _moved(values, axes, labels).mean(0)
-        second = _moved(np.square(values), without_signs(axes), labels).mean(0)
-        scale[name] = np.sqrt(np.maximum(second - np.square(mean[name]), 0.0))
+        # about a middle that no label changes, for squares of what is far from zero hide how it varies
+        middle = np.zeros(()) if any(axis.signed for axis in axes) else values.mean(pooled_axes(axes), keepdims=True)[0]
+        first = _moved(values - middle, axes, labels).mean(0)
+        second = _moved(np.square(values - middle), without_signs(axes), labels).mean(0)
+        mean[name], scale[name] = middle + first, np.sqrt(np.maximum(second - np.square(first), 0.0))
     return mean, scale

@@ -167,7 +167,7 @@ def _points(
         across = "draw" if out.objective.ndim < 2 else "draw, chain after chain"
         return (across, None), (sites[0], values[0][..., 0])
     # constants, such as a Cholesky factor of correlations has, tell no slots apart
-    vary = np.flatnonzero(np.ptp(values[0], axis=(0, 1)) > 0)
+    vary = np.flatnonzero((values[0] != values[0][:1, :1]).any((0, 1)))
     first, second = (*vary, *(k for k in range(values[0].shape[2]) if k not in vary))[:2]
     across, up = ((f"{sites[0]}, value {k}", values[0][..., k]) for k in (first, second))
     return across, up
@@ -197,7 +197,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     Raises
     ------
     SymmetryError
-        If the group is unknown, or left out where there are several.
+        If the group is unknown, or left out where there are several; or chains are of one draw.
     TypeError
         If ``out`` is not what `rebase` returned, or ``ax`` no matplotlib axes.
 
@@ -220,6 +220,11 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     axes = as_axes(ax, figsize=(7, 3))
     group = one_part(group, out.view.owners, f"group={group!r}")
     one, steps = out.view.symmetry.groups[group], transpositions(out)[group]
+    if not steps.size:
+        raise SymmetryError(
+            f"There is one draw in each of {math.prod(steps.shape[:-1])} chain(s), and no step from one to the next: "
+            "nothing to plot. If these are draws of one chain, say so: rebase(..., num_leading_dims=1)."
+        )
     n = math.prod(one.cells) * one.degree
     chains = steps.reshape(-1, steps.shape[-1])
     draws, window = np.arange(1, chains.shape[1] + 1), chains.shape[1] // _RUNNING

@@ -74,6 +74,14 @@ def draw_dims(dims: Collection[Any]) -> tuple[str, ...]:
     return tuple(dim for dim in ("chain", "draw") if dim in dims) or tuple({"sample"} & set(dims))
 
 
+def draws_in_front(value: Any, num: int | None = None) -> Any:
+    """A value with the dimensions that count draws in front, or among the first ``num``, if dimensions have names."""
+    dims = value.dims if has_names(value) else ()
+    counted = draw_dims(dims)
+    first = dims[: len(counted) if num is None else num]
+    return value if tuple(dim for dim in first if dim in counted) == counted else value.transpose(*counted, ...)
+
+
 class Names(NamedTuple):
     """Names of event dimensions by site, and coordinates by dimension, as a `Trace` has them."""
 

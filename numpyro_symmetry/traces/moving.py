@@ -20,7 +20,7 @@ from numpyro_symmetry.symmetry.arguments import as_array, as_mapping, is_floatin
 from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element
-from numpyro_symmetry.symmetry.named import Named, draw_dims, groups_on, names_of, refuse_other_names
+from numpyro_symmetry.symmetry.named import Named, draws_in_front, groups_on, names_of, refuse_other_names
 from numpyro_symmetry.symmetry.pytrees import comes_by_site, like
 from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -65,7 +65,7 @@ class Move:
         """Values by site as a trace, whatever the shapes of those that stay as they are."""
         refuse_masked(values)
         refuse_draws_in_several_orders(values)
-        given = {site: _in_front(value, len(self.leading)) for site, value in values.items()}
+        given = {site: draws_in_front(value, len(self.leading)) for site, value in values.items()}
         arrays = {site: _array_of(value, f"Site {site!r}") for site, value in given.items()}
         for site, array in arrays.items():
             if site in self.gone and not set(self.out.symmetry.axes) <= set(values):
@@ -140,13 +140,6 @@ class Move:
 def trace_of(out: Rebased) -> Trace:
     """The relabelled draws as they are read; what Dask reads is left where it is."""
     return read(out.data, out.symmetry, len(out.objective.shape), lazily=True)
-
-
-def _in_front(value: Any, num: int) -> Any:
-    """Values with the dimensions that count draws among the first ``num``, if dimensions have names."""
-    dims = value.dims if isinstance(value, xr.DataArray) else ()
-    counted = draw_dims(dims)
-    return value if tuple(dim for dim in dims[:num] if dim in counted) == counted else value.transpose(*counted, ...)
 
 
 def _array_of(value: Any, where: str) -> Any:

@@ -171,6 +171,7 @@ def matched_null(
     state: State,
     fixed: Natural | None,
     leading: tuple[int, ...],
+    in_order: np.ndarray,
     effort: SearchEffort,
     rng: np.random.Generator,
 ) -> Null:
@@ -186,6 +187,8 @@ def matched_null(
         The reference's parameters if it was held fixed; ``None`` if it was the relabelled draws' own.
     leading
         Shape of the draws' leading dimensions: chains, if there are two, and draws.
+    in_order
+        Indices of the draws, chain after chain: by what chains remember, draws are shuffled together.
     effort, rng
         As for the trace.
 
@@ -201,12 +204,14 @@ def matched_null(
     size = sum(draws[site][:1].size for site in read)
     most_numbers = _MAX_COUPLED_NUMBERS if _meet(c.axes for c in read.values()) else MAX_NUMBERS
     most = min(MAX_DRAWS, max(_MIN_DRAWS, most_numbers // max(1, size)))
-    some, chains = evenly(leading, min(family.num_draws, most))
+    chosen, chains = evenly(leading, min(family.num_draws, most))
+    # stored draws are read in ascending order, whatever their order in chains
+    some, back = np.unique(in_order[chosen], return_inverse=True)
     plain = {site: c._replace(transform="identity", center=np.zeros(()), scale=np.ones(())) for site, c in read.items()}
     axes = {site: c.axes for site, c in read.items()}
     own = {name: part.at(some) for name, part in state.items()}
     aligned = _moved({site: c(draws[site][some]) for site, c in read.items()}, axes, own)
-    blocks = blocks_of(aligned, chains)
+    blocks = Blocks(back[blocks_of({site: x[back] for site, x in aligned.items()}, chains).draws])
 
     pool = {} if sees_coordinates else _moved(family.statistics(some), family.axes, own)
 

@@ -294,7 +294,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     null = None
     if options.null and trace.num_draws > 1:
         say("the same for made-up draws")
-        null = matched_null(seen, found.state, fixed, trace.leading, effort, rng)
+        null = matched_null(seen, found.state, fixed, trace.leading, trace.in_order, effort, rng)
     own = family.natural(mean_statistics(family, plain.groups, found.state))
     elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))
     state = from_element(elements)

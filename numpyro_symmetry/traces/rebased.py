@@ -233,6 +233,9 @@ class Rebased(NamedTuple):
             If Dask or zarr is not installed: they are the extra ``dask``.
         """
         known = hashlib.sha256(self.objective.tobytes())
+        # which sites moved, on which axes, and which were computed again or left out
+        by_site = (sorted(one.items()) for one in (self.symmetry.axes, self.labels, self.carried.axes))
+        known.update(repr((*by_site, sorted(self.carried.after), sorted(self.carried.left_out))).encode())
         for x in itertools.chain(*from_element(self.elements).values()):
             known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
         write_by_region(self.data, path, known.hexdigest()[:16], progress_bar=as_flag(progress_bar, "progress_bar"))

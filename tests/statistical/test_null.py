@@ -311,7 +311,7 @@ def test_the_null_is_the_most_that_any_search_explains():
 
     def null_of(num_starts):
         seen, effort = PlainDraws(cost, family, PlainView.of(bound, draws), source), SearchEffort(num_starts=num_starts)
-        return matched_null(seen, state, None, (100,), effort, np.random.default_rng(1))
+        return matched_null(seen, state, None, (100,), np.arange(100), effort, np.random.default_rng(1))
 
     nulls = [null_of(num_starts) for num_starts in range(1, 7)]
     explained = [null.explained_null for null in nulls]

@@ -117,6 +117,15 @@ def test_constants_infinite_values_and_values_that_are_not_numbers_are_told_apar
     assert few.num_apart == chains_of(values[:1]).num_apart == 0
 
 
+@pytest.mark.parametrize("draw", [0, 24, 25, 26, 50])
+def test_what_is_not_a_number_is_seen_in_whichever_draw(draw):
+    """Of an odd number of draws the middle one is in neither half, and is looked at all the same."""
+    values = np.random.default_rng(0).standard_normal((4, 51, 2))
+    values[1, draw, 1] = np.nan
+    found = chains_of(values)
+    assert (found.num_judged, found.num_undefined, found.num_not_a_number) == (1, 1, (0, 1, 0, 0))
+
+
 def test_entries_in_chunks_are_those_of_one(monkeypatch):
     values = autoregressive(np.random.default_rng(0), (4, 51, 7), 0.5)
     values[2, 3, 4] = np.nan

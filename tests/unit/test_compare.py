@@ -108,6 +108,16 @@ def test_means_are_those_of_each_side_alone():
         np.testing.assert_allclose(mean.sum(), side["sigma"].mean(0).sum(), rtol=1e-5)
 
 
+def test_deviations_of_many_draws_in_single_precision_are_those_of_the_draws():
+    draws = np.random.default_rng(0).standard_normal((2, 20_000, 2))
+    a, b = (1000.0 + 10.0 * np.arange(2) + 0.01 * draws).astype(np.float32)
+    found = compare({"loc": a}, {"loc": b}, LOC, independent=BOTH, num_exchanges=19).contributions["loc"]
+    # blocks of every twentieth draw
+    for name, side in (("a", a), ("b", b)):
+        np.testing.assert_allclose(found.sel(quantity=f"sd_{name}"), side.std(0, dtype=float), rtol=0.08)
+        np.testing.assert_allclose(found.sel(quantity=f"mean_{name}"), side.mean(0, dtype=float), atol=1e-3)
+
+
 def test_what_is_constant_on_both_sides_differs_by_the_same_either_way():
     a, b = ({"loc": np.tile(loc, (50, 1))} for loc in ([-3.0, 0.0, 3.0], [-3.0, 0.0, 4.0]))
     found, moved = (compare(*sides, LOC, independent=BOTH, num_exchanges=99) for sides in ((a, b), (b, a)))
@@ -253,6 +263,13 @@ def test_blocks_hold_every_part_of_every_chain(lengths, time, effective):
     assert found.number == expected
     # draws half an autocorrelation time apart
     assert all((np.diff(cut) == max(1, int((time or 1.0) / 2.0))).all() for cut in cuts)
+
+
+@pytest.mark.parametrize(("num_chains", "most"), [(900, 900), (1999, 1999), (5000, 1000), (20_000, 1000)])
+def test_of_very_many_chains_some_are_compared(num_chains, most):
+    found = energies.exchangeable_blocks((3,) * num_chains, 1.0, 2.0)
+    assert found.number == len(found.draws) == most
+    assert not (found.draws % 3).any()
 
 
 def test_blocks_hold_equally_many_effective_draws():
@@ -434,6 +451,10 @@ def test_containers_hold_the_same_draws(rng):
     named = compare(dataset, b, LOC, num_exchanges=19)
     assert named.p_value == of_arrays.p_value
     assert named.contributions["loc"].dims == ("quantity", "component")
+    # a name that counts something else in the result
+    other = compare(dataset.rename(component="quantity"), b, LOC, num_exchanges=19).contributions["loc"]
+    assert other.dims == ("quantity", "loc_dim_0")
+    np.testing.assert_array_equal(other, named.contributions["loc"])
     assert compare(rebase(a, LOC, null=False), b, LOC, num_exchanges=19).p_value == of_arrays.p_value
 
 

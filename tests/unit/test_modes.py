@@ -5,10 +5,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import stats
 
 from numpyro_symmetry import Symmetry, SymmetryError, rebase
-from numpyro_symmetry.diagnostics import modes
+from numpyro_symmetry.diagnostics import modes, sides
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, hills
 from numpyro_symmetry.diagnostics.modes import Modes, _thinned
 from numpyro_symmetry.traces.null import CannotTell
@@ -84,6 +85,23 @@ def test_two_modes_and_their_shares():
     assert np.abs(found.errors - np.sqrt(0.3 * 0.7 / 1200)).max() < 0.006
     assert "by chain" in str(found)
     assert "too seldom" not in str(found)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_of_very_many_draws_it_says_which_were_looked_at(stacked, monkeypatch):
+    monkeypatch.setattr(sides, "_MAX_DRAWS", 400)
+    rng = np.random.default_rng(1)
+    which = rng.random((4, 300)) < 0.3
+    values, given = drawn(rng, which), which.ravel()
+    if stacked:
+        order = rng.permutation(1200)
+        data = xr.Dataset({site: (("chain", "draw", "k"), x) for site, x in values.items()})
+        data = data.assign_coords(chain=range(4), draw=range(300)).stack(sample=("chain", "draw"))
+        values, given = data.isel(sample=order), given[order]
+    found = modes(values, SYMMETRY)
+    assert len(found.labels) == len(found.places) == 400
+    assert (found.labels == given[found.places]).mean() > 0.99
+    assert given[found.places[found.typical]].tolist() == [False, True]
 
 
 def test_chains_stuck_in_modes_of_their_own():
@@ -167,11 +185,24 @@ def test_of_many_independent_draws_every_so_many_are_looked_at():
     assert kept.tolist() == list(range(0, 1000, 3))
 
 
+@pytest.mark.parametrize(("num_chains", "num_draws", "number"), [(2000, 3, 400), (799, 1, 799), (30, 40, 420)])
+def test_of_very_many_chains_some_are_looked_at(num_chains, num_draws, number):
+    points = np.random.default_rng(0).standard_normal((num_chains * num_draws, 2))
+    kept, _ = _thinned(points, (num_draws,) * num_chains, independent=True)
+    assert len(kept) == number
+    assert not (kept % num_draws).any() or num_chains < 400
+
+
 def summary(**fields):
     """Of two modes in 1000 draws of four chains, half of them in each."""
     halves = np.full((4, 2), 0.5)
     known = {"number": 2, "shares": halves[0], "errors": np.full(2, 0.02), "by_chain": halves, "num_passages": 30}
-    known |= {"labels": np.arange(1000) % 2, "typical": np.array([0, 1]), "again": {1: 0.1, 2: 0.9}}
+    known |= {
+        "labels": np.arange(1000) % 2,
+        "places": np.arange(1000),
+        "typical": np.array([0, 1]),
+        "again": {1: 0.1, 2: 0.9},
+    }
     return Modes(**(known | {"num_effective": 400} | fields))
 
 

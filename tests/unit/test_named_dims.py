@@ -26,6 +26,7 @@ from numpyro_symmetry import (
     report,
 )
 from numpyro_symmetry.containers import read
+from numpyro_symmetry.diagnostics import nested_r_hat, prior_conformity
 from numpyro_symmetry.traces.inputs import _says_nothing
 from tests.support import traces
 
@@ -223,6 +224,7 @@ def test_elements_are_of_the_draws_that_coordinates_name(change, words):
         "apply": lambda: out.undo(out.apply(raw))["loc"],
         "arrays": lambda: out.undo({"loc": moved["loc"]})["loc"].transpose(*raw["loc"].dims),
         "score": lambda: out.score(raw, EuclideanCost()) and raw["loc"],
+        "invariants": lambda: nested_r_hat(out, [0, 0, 1, 1], invariants={"f": moved["loc"]}) and raw["loc"],
     }
     for call in calls.values():
         if words is None:
@@ -385,12 +387,46 @@ def test_chains_are_found_where_they_are_stacked(order):
     assert (found.a.num_chains, found.p_value, found.effect) == (4, expected.p_value, expected.effect)
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_the_null_and_the_prior_know_stacked_chains_in_any_order(is_stored):
+    """Of slow chains without identity, and as the prior is: neighbours that are none make them look independent."""
+    rng = np.random.default_rng(0)
+    slow = xr.Dataset({"loc": ((*DRAWS, "k"), traces.autoregressive(rng, (4, 300, 3), 0.98))})
+    slow = slow.assign_coords(chain=range(4), draw=range(300))
+    stacked = slow.stack(sample=DRAWS)
+    shuffled = stacked.isel(sample=rng.permutation(1200)).reset_index("sample")
+    found = []
+    for draws in (slow, stacked, shuffled.chunk({"sample": 500}) if is_stored else shuffled):
+        out = rebase(draws, Symmetry.mixture("loc"), num_starts=1)
+        conformity = prior_conformity(out, lambda: numpyro.sample("loc", dist.Normal().expand([3]).to_event(1)))
+        found.append((out.null.num_effective, conformity.drawn.time, conformity.drawn.num_chains))
+    assert found[0][0] < 40
+    # stacked, they are one chain to the null
+    assert found[1][0] == found[2][0] < 40
+    assert found[0][1] == found[1][1] == pytest.approx(found[2][1])
+    assert [count for *_, count in found] == [4, 4, 4]
+
+
 def test_a_report_of_stacked_chains_says_that_it_sees_one():
     stacked = posterior(chain=range(4), draw=range(30)).stack(sample=DRAWS)
     out = rebase(stacked, traces.MIXTURE, null=False)
     with pytest.warns(SymmetryWarning, match=r"4 chain\(s\) are stacked along 'sample'.*unstack"):
         report(out)
     report(rebase(stacked.isel(sample=stacked.chain == 2), traces.MIXTURE, null=False))
+
+
+def test_invariants_are_of_the_chains_that_they_name_where_there_are_as_many_draws():
+    rng = np.random.default_rng(0)
+    out = rebase(posterior(draws=4, chain=range(4), draw=range(4)), traces.MIXTURE, null=False)
+    given = xr.DataArray(10.0 * np.arange(4)[:, None] + rng.random((4, 4)), dims=DRAWS)
+    by_position = nested_r_hat(out, [0, 0, 1, 1], invariants={"f": given.values})["f"]
+    assert by_position > 1.5
+    assert nested_r_hat(out, [0, 0, 1, 1], invariants={"f": given.T})["f"] == by_position
+    of_report = [
+        next(row.r_hat for row in report(out, invariants={"f": f}).rows if row.name == "f")
+        for f in (given.values, given.T)
+    ]
+    assert of_report[0] == of_report[1] > 2.0
 
 
 @pytest.mark.parametrize(

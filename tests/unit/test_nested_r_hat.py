@@ -75,9 +75,13 @@ def test_sites_that_the_symmetry_does_not_name_are_judged_and_labels_are_not():
     assert not {"z", "name"} & set(found)
 
 
-def test_superchains_that_never_move_and_differ_are_infinitely_far_apart():
-    loc = np.array([-3.0, 0.0, 3.0]) + 0.1 * GROUPS[:, None, None] + np.zeros((24, 2, 3))
-    assert nested_r_hat(relabelled(loc), GROUPS)["Σ loc"] == np.inf
+@pytest.mark.parametrize("draws", [2, 5])
+@pytest.mark.parametrize("size", [2, 5, 12])
+def test_superchains_that_never_move_and_differ_are_infinitely_far_apart(size, draws):
+    """Of numbers of equal values whose mean is rounded, and of some whose mean is not."""
+    groups = np.arange(3 * size) % 3
+    loc = np.array([-3.0, 0.0, 3.0]) + 0.1 * groups[:, None, None] + np.zeros((3 * size, draws, 3))
+    assert nested_r_hat(relabelled(loc), groups)["Σ loc"] == np.inf
 
 
 def test_what_is_not_a_number_is_said_and_no_comfort():

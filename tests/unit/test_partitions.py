@@ -11,7 +11,7 @@ import xarray as xr
 
 from numpyro_symmetry import SymmetryError
 from numpyro_symmetry.diagnostics import coclustering, point_partition
-from numpyro_symmetry.diagnostics.partitions import DISTANCES, Distance
+from numpyro_symmetry.diagnostics.partitions import DISTANCES, Distance, _rows
 
 
 def partitions(size):
@@ -88,6 +88,14 @@ def test_labels_change_nothing():
         first, second = (point_partition(one, distance=distance) for one in (draws, relabelled))
         np.testing.assert_array_equal(first.labels, second.labels)
         assert first[1:4] == second[1:4]
+
+
+def test_labels_of_each_draw_s_own_make_no_more_work():
+    draws = np.random.default_rng(0).integers(0, 4, (400, 12))
+    own = draws + 4 * np.arange(400)[:, None]
+    # as many columns as a draw has clusters, and not as there are integers
+    assert _rows(own).max() < 4
+    np.testing.assert_array_equal(coclustering(own), coclustering(draws))
 
 
 def test_coclustering_is_the_share_of_draws_in_which_two_are_together():

@@ -36,6 +36,14 @@ def test_agreement_and_total_variation_by_hand():
     assert total_variation(jnp.stack([P, Q]), Q).shape == (2,)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "int8", "bool", "float16"])
+def test_one_class_for_each_datum_may_be_marked_by_any_numbers(dtype):
+    marked, other = (np.eye(3)[classes].astype(dtype) for classes in ([0, 1, 2], [1, 1, 0]))
+    assert float(total_variation(marked, other)) == pytest.approx(2 / 3)
+    assert float(total_variation(other, np.full((3, 3), 1 / 3))) == pytest.approx(2 / 3)
+    assert float(agreement(marked, other)) == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("measure", [agreement, total_variation])
 def test_what_is_no_distribution_is_refused(measure):
     for other in (jnp.log(Q), 1.1 * Q):
@@ -172,8 +180,9 @@ def test_of_many_values_a_slot_those_that_vary_are_plotted():
     values[..., 1] = 1.0
     values[..., 3] = np.random.default_rng(0).normal(size=(50, 3)) + [-3.0, 0.0, 3.0]
     out = rebase({"w": values}, Symmetry({"w": ("k", None)}), null=False)
-    _, after = plot_relabelling(out)
-    assert (after.get_xlabel(), after.get_ylabel()) == ("w, value 3", "w, value 0")
+    for one in (out, rebase({"w": values > 0.5}, Symmetry({"w": ("k", None)}), null=False)):
+        _, after = plot_relabelling(one)
+        assert (after.get_xlabel(), after.get_ylabel()) == ("w, value 3", "w, value 0")
 
 
 def test_relabelled_draws_are_plotted_by_default_by_one_site_and_by_many_values_a_slot():
@@ -209,6 +218,13 @@ HMM_DRAWS = traces.hmm()[0]
         (lambda v, o: plot_relabelling({"loc": v["loc"]}, o), SymmetryError, "raw has no sites"),
         (lambda v, o: plot_transpositions(o.data), TypeError, r"plot_transpositions\(out\): out must be what rebase"),
         (lambda v, o: plot_null(None), TypeError, "got NoneType"),
+        (
+            lambda v, o: plot_transpositions(
+                rebase({"loc": v["loc"][:, :1]}, Symmetry.mixture("loc"), null=False, num_leading_dims=2)
+            ),
+            SymmetryError,
+            r"one draw in each of 4 chain\(s\).*num_leading_dims=1",
+        ),
         (
             lambda v, o: plot_relabelling(rebase(HMM_DRAWS, traces.HMM, null=False), sites="transition"),
             SymmetryError,

@@ -96,6 +96,12 @@ def test_other_draws_are_not_mixed_in(out, tmp_path):
     out.data.drop_encoding().to_zarr(tmp_path / "foreign.zarr")
     with pytest.raises(SymmetryError, match="no beginning of these draws"):
         out.to_zarr(tmp_path / "foreign.zarr")
+    # the same draws under the same labels, of which another site moves along
+    raw = out.undo(out.data).assign(beside=(out.data["loc"].dims, np.asarray(out.data["loc"])))
+    still, moved = (rebase(raw, MIXTURE, null=False, axes={"beside": axes}) for axes in ((), ("component",)))
+    still.to_zarr(tmp_path / "beside.zarr", progress_bar=False)
+    with pytest.raises(SymmetryError, match="relabelled otherwise"):
+        moved.to_zarr(tmp_path / "beside.zarr", progress_bar=False)
     with pytest.raises(TypeError, match="named dimensions.*got dict"):
         rebase({"loc": np.ones((5, 2))}, MIXTURE.restrict(sites=["loc"]), null=False).to_zarr(path)
     with pytest.raises(TypeError, match="progress_bar"):
