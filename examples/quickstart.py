@@ -189,7 +189,11 @@ def draw(fits: dict[int, Fit], output: Path) -> None:
         axis.set_xticks([], minor=True)
     axes[1].set(ylabel="evidence, lower bound (nats)")
     axes[2].set(ylabel="error on held-out yachts (RMSE)", ylim=(0, None))
-    titles = ("Swapping units mirrors the posterior", "Mean field collapses with width", "… and its predictions with it")
+    titles = (
+        "Swapping units mirrors the posterior",
+        "Mean field collapses with width",
+        "… and its predictions with it",
+    )
     for axis, title in zip(axes, titles, strict=True):
         axis.set_title(title, fontsize=12, loc="left")
         axis.spines[["top", "right"]].set_visible(False)

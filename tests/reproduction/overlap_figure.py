@@ -36,7 +36,11 @@ def uci() -> dict[str, list[tuple[float, float]]]:
             if width == "nngp" or rest[1] != "sequential":
                 continue
             bare = fits["/".join((data, width, rest[0], "bare", rest[2]))]
-            label = "UCI, two layers of 50" if "-" in width else f"UCI, {'25–100' if int(width) <= 100 else '200–400'} units"
+            label = (
+                "UCI, two layers of 50"
+                if "-" in width
+                else f"UCI, {'25–100' if int(width) <= 100 else '200–400'} units"
+            )
             overlap = 1 - bare["information_lower"] / bare["log_order"]
             found.setdefault(label, []).append((overlap, row["evidence_lower"] - bare["evidence_lower"]))
     return found
@@ -74,7 +78,9 @@ def main() -> None:
     for label, (marker, colour) in LOOKS.items():
         if label in pairs:
             overlap, gain = np.array(pairs[label]).T
-            axis.plot(overlap, gain, marker, color=colour, alpha=0.8, ms=6, mfc="none", label=f"{label} ({len(gain)} pairs)")
+            axis.plot(
+                overlap, gain, marker, color=colour, alpha=0.8, ms=6, mfc="none", label=f"{label} ({len(gain)} pairs)"
+            )
     axis.axhline(0, color="grey", linewidth=0.8)
     axis.set_yscale("symlog", linthresh=1)
     axis.axhspan(-1, 1, color="0.93", zorder=0)
