@@ -188,7 +188,7 @@ def draw(fits: dict[int, Fit], output: Path) -> None:
         axis.set(xlabel="hidden units", xscale="log", xticks=ticks, xticklabels=ticks)
         axis.set_xticks([], minor=True)
     axes[1].set(ylabel="evidence, lower bound (nats)")
-    axes[2].set(ylabel="error on held-out yachts (RMSE)", ylim=(0, None))
+    axes[2].set(ylabel="held-out RMSE (resistance per unit weight)", ylim=(0, None))
     titles = (
         "Swapping units mirrors the posterior",
         "Mean field collapses with width",
