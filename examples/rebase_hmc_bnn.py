@@ -122,18 +122,22 @@ def main() -> None:
     switches.set(title="HMC: switches of labels", ylabel="transpositions between draws")
     key = {"handles": switches.lines[-1:], "title": "a colour a chain; thick: running mean", "title_fontsize": 8}
     switches.legend(**key, fontsize=8, frameon=False, alignment="left", loc="upper right")
-    unit = np.argsort(-rebased.null.separation["hidden"])[:2]
+    draw_units(relabelled, np.argsort(-rebased.null.separation["hidden"])[:2], axes[1, 2])
+    figure.savefig(options.output, dpi=150)
+    print(f"\nFigure: {options.output}")
+
+
+def draw_units(relabelled, units, ax) -> None:
+    """Weights into and out of some units, every draw a dot."""
     looks = {"HMC": ("o", 2, 0.3), "guide": ("o", 2, 0.5), "ensemble": ("D", 5, 1.0)}
     for color, (name, (marker, size, alpha)) in enumerate(looks.items()):
         every = stacked(relabelled[name].data)
         look = {"marker": marker, "ls": "", "color": f"C{color}", "mec": "k" if name == "ensemble" else "none"}
-        across, up = (np.asarray(every[site]).reshape(-1, 10)[:, unit].ravel() for site in ("w1", "w2"))
-        axes[1, 2].plot(across, up, ms=size, alpha=alpha, rasterized=True, **look)
-        axes[1, 2].plot([], [], ms=6, label=name, **look)
-    axes[1, 2].set(title="the two units best told apart", xlabel="incoming weight", ylabel="outgoing weight")
-    axes[1, 2].legend(frameon=False)
-    figure.savefig(options.output, dpi=150)
-    print(f"\nFigure: {options.output}")
+        across, up = (np.asarray(every[site]).reshape(-1, 10)[:, units].ravel() for site in ("w1", "w2"))
+        ax.plot(across, up, ms=size, alpha=alpha, rasterized=True, **look)
+        ax.plot([], [], ms=6, label=name, **look)
+    ax.set(title="the two units best told apart", xlabel="incoming weight", ylabel="outgoing weight")
+    ax.legend(frameon=False)
 
 
 def f_at(label, some, gaussian, x):

@@ -121,7 +121,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
 def plot_comparison(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     """Plot by how much each entry's mean and spread differ between two posteriors, a colour for each site.
 
-    Entries that differ by more than chance among so many are filled, and the surest of them named where names have room.
+    Entries that differ by more than chance among so many are filled, and the surest named where names have room.
 
     Parameters
     ----------
