@@ -145,10 +145,13 @@ def main() -> None:
         random = width - sum(1 / k for k in range(1, width + 1))
         print(f"{width:5} {' '.join(cells)} {lower:9.0%}  {list(moved.values())} (random: {random:.0f})")
 
-    figure, axes = plt.subplots(1, len(rows), figsize=(4 * len(rows), 4), layout="constrained", squeeze=False)
+    plt.style.use("petroff10")
+    figure, axes = plt.subplots(1, len(rows), figsize=(4 * len(rows), 4.2), layout="constrained", squeeze=False)
     for axis, (width, row) in zip(axes[0], rows.items(), strict=True):
         plot(dict(zip(names, row[:3], strict=True)), ax=axis)
         axis.set_title(f"{width} units a layer")
+    for axis in axes[0, 1:]:
+        axis.set_ylabel("")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")
 

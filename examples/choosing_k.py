@@ -123,25 +123,27 @@ def print_probabilities(results: list[Result]) -> None:
 
 
 def plot(results: list[Result], path: Path) -> None:
+    """Estimates side by side, a colour and a mark for each, in one order on both sides."""
     of, components = estimates(results), np.array([r.components for r in results])
+    plt.style.use("petroff10")
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    looks = {"one basin": ("C1", "v:"), "+ log K!": ("C3", "^--"), "all basins": ("C2", ".-")}
-    two_errors = [2 * r.bridge.error for r in results]
-    left.errorbar(
-        components, of["bridge"], two_errors, fmt="o-", color="C0", capsize=3, label="bridge sampling, ± 2 s.e."
-    )
-    for name, (color, look) in looks.items():
-        left.plot(components, of[name], look, color=color, mfc="none", ms=9, label=f"Laplace–Metropolis, {name}")
+    errors = {"bridge": [2 * r.bridge.error for r in results]}
+    labels = {name: f"Laplace–Metropolis, {name}" for name in of} | {"bridge": "bridge sampling, ± 2 standard errors"}
     width = 0.2
-    for k, (name, color) in enumerate([("bridge", "C0"), *((name, color) for name, (color, _) in looks.items())]):
-        right.bar(components + (k - 1.5) * width, probabilities(of[name]), width, color=color)
+    for k, ((name, values), marker) in enumerate(zip(of.items(), "ovs^", strict=True)):
+        at, look = components + (k - 1.5) * width, {"color": f"C{k}", "label": labels[name]}
+        left.errorbar(at, values, errors.get(name), fmt=f"{marker}:", ms=6, lw=1, capsize=3, **look)
+        right.bar(at, probabilities(values), width, color=f"C{k}")
     best = of["bridge"].max()
-    left.set(ylabel=f"log evidence (nats), from {WITHIN:.0f} below the best", ylim=(best - WITHIN, best + 2))
+    left.set(ylabel="log evidence (nats)", ylim=(best - WITHIN, best + 2))
+    left.text(0.03, 0.94, "estimates further below are left out", transform=left.transAxes, fontsize=9, color="0.4")
     right.set(ylabel="posterior probability of K")
     for ax in (left, right):
-        ax.set(xlabel="number of components K", xticks=components)
+        ax.set(
+            xlabel="number of components K", xticks=components, xlim=(components.min() - 0.6, components.max() + 0.6)
+        )
         ax.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=4, fontsize=9, frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
 
 

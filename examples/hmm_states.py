@@ -70,17 +70,22 @@ def main() -> None:
     found = np.asarray(out.reference["transition"])
     print(f"\nmean transition matrix, true in brackets\n{_beside(found, TRUE_TRANSITION)}")
 
+    plt.style.use("petroff10")
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
     for ax, data, title in zip(axes, (raw, out.data), ("as sampled", "relabelled"), strict=False):
         for state in range(3):
             values = data["posterior"]["loc"].values[:, :, state].ravel()
             ax.plot(values, ".", ms=2, rasterized=True, label=f"state {state}")
         ax.set(title=title, xlabel="draw, chain after chain", ylabel="mean of the state's emissions")
+        ax.spines[["top", "right"]].set_visible(False)
     axes[1].legend(frameon=False, markerscale=4, loc="center right", bbox_to_anchor=(1.0, 0.67))
     image = axes[2].imshow(found, vmin=0, vmax=1, cmap="Blues")
     axes[2].set(
         title="mean transition matrix", xlabel="to state", ylabel="from state", xticks=range(3), yticks=range(3)
     )
+    for place, probability in np.ndenumerate(found):
+        color = "white" if probability > 0.6 else "black"
+        axes[2].text(*place[::-1], f"{probability:.2f}", ha="center", va="center", color=color)
     figure.colorbar(image, ax=axes[2], shrink=0.8, label="probability")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")

@@ -129,6 +129,19 @@ def in_use(question: Question, mcmc, args) -> str:
     return f"{next(iter(found.num_distinct.values())):.1f} distinct"
 
 
+def draw(found: dict, question: Question, ax: plt.Axes) -> None:
+    """Log evidence over sizes, as far as it is near the best; what lies below is told by an arrow."""
+    plot_evidence(found, ax=ax).get_legend().remove()
+    ax.axvline(question.truth, color="grey", ls=":", zorder=0, label="number that made the data")
+    best = max(one.value for one in found.values())
+    ax.set(xlabel=f"number of {question.counted}", ylim=(best - 30.0, best + 5.0))
+    ax.margins(x=0.2)
+    for size, one in found.items():
+        if one.value < best - 30.0:
+            below = {"ha": "center", "arrowprops": {"arrowstyle": "->"}}
+            ax.annotate(f"{one.value:.0f}".replace("-", "−"), (size, best - 29.5), (size, best - 24.0), **below)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = [question.counted for question in questions()]
@@ -136,7 +149,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("how_many.png"))
     options = parser.parse_args()
     asked = [question for question in questions() if question.counted in options.counted]
-    figure, axes = plt.subplots(1, len(asked), figsize=(3.3 * len(asked), 3.2), layout="constrained", squeeze=False)
+    plt.style.use("petroff10")
+    figure, axes = plt.subplots(1, len(asked), figsize=(3.3 * len(asked), 3.4), layout="constrained", squeeze=False)
     for question, ax in zip(asked, axes[0], strict=True):
         found = {}
         print(f"{question.counted}, in truth {question.truth}")
@@ -162,15 +176,10 @@ def main() -> None:
             for warning in caught:
                 if issubclass(warning.category, SymmetryWarning):
                     print(f"     {warning.message}", flush=True)
-        plot_evidence(found, ax=ax)
-        ax.axvline(question.truth, color="0.7", ls=":", zorder=0, label="number that made the data")
-        ax.set(xlabel=f"number of {question.counted}")
-        best = max(one.value for one in found.values())
-        ax.set_ylim(best - 30.0, best + 5.0)
-        ax.margins(x=0.15)
+        draw(found, question, ax)
     for ax in axes[0, 1:]:
         ax.set_ylabel("")
-    axes[0, 0].legend(frameon=False, loc="lower right")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output} (dotted: the truth)")
 

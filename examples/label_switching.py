@@ -49,14 +49,32 @@ def probabilities(posterior, y) -> np.ndarray:
     return np.exp(joint - np.logaddexp.reduce(joint, -1, keepdims=True))
 
 
+def draw(raw, out, axes) -> None:
+    """Draws under both labellings, one colour a slot; switches of chains, one colour a chain; slots beside the null."""
+    plot_relabelling(raw, out, ("loc", "scale"), ax=axes[:2])
+    for ax in axes[:2]:
+        ax.set(xlim=(0, 40), ylim=(0, 6), xlabel="loc (1000 km/s)", ylabel="scale (1000 km/s)")
+    axes[1].set_ylabel("")
+    axes[1].legend(title="slot", markerscale=6, loc="upper left", fontsize=8, handletextpad=0.1, framealpha=0.9)
+    for handle in axes[1].get_legend().legend_handles:
+        handle.set_alpha(1.0)
+    plot_transpositions(out, ax=axes[2])
+    key = {"handles": axes[2].lines[-1:], "title": "a colour a chain\nthick: running mean", "title_fontsize": 8}
+    axes[2].legend(**key, fontsize=8, loc="upper right", alignment="left", framealpha=0.9)
+    axes[2].set(title="switches of labels", ylabel="transpositions between draws")
+    plot_null(out, ax=axes[3])
+    axes[3].set_title("slots beside the null")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--components", type=int, nargs="*", default=[3] if SHORT else [3, 4, 5])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("label_switching.png"))
     options = parser.parse_args()
+    plt.style.use("petroff10")
     y = galaxies()
-    figure = plt.figure(figsize=(10, 3.2 * len(options.components)), layout="constrained")
+    figure = plt.figure(figsize=(12, 3.2 * len(options.components)), layout="constrained")
     rows = figure.subfigures(len(options.components), 1, squeeze=False)[:, 0]
     for row, components in zip(rows, options.components, strict=True):
         raw = run_blackjax(jax.random.key(options.seed), mixture, (y, components), num_warmup=DRAWS, num_samples=DRAWS)
@@ -67,15 +85,8 @@ def main() -> None:
         same = (np.asarray(out.elements["component"]) == np.asarray(stephens.elements["component"])).all(-1).mean()
         ratio = out.score(raw, StephensCost(p)) / stephens.objective.mean()
         print(f"Stephens' criterion is {ratio:.3f} of its least; {same:.1%} of draws have the same labels.")
-        row.suptitle(f"{components} components")
-        axes = row.subplots(1, 4, width_ratios=[1, 1, 1, 1])
-        plot_relabelling(raw, out, ("loc", "scale"), ax=axes[:2])
-        axes[1].get_legend().remove()
-        for ax in axes[:2]:
-            ax.set(xlim=(0, 40), ylim=(0, 6))
-        switches = plot_transpositions(out, ax=axes[2])
-        switches.legend(handles=switches.lines[-1:], frameon=False)  # a colour a chain needs no key
-        plot_null(out, ax=axes[3])
+        row.suptitle(f"{components} components", weight="bold")
+        draw(raw, out, row.subplots(1, 4))
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")
 

@@ -3,8 +3,9 @@
 python examples/quickstart.py [--output quickstart.png]
 
 Prints a lower bound of the evidence and the error on held-out yachts at 50 and 200 units, beside recorded fits by mean
-field, and draws them on top of recorded curves over more widths and the line of the network of infinite width. Data and
-records ship with the package. Set NUMPYRO_SYMMETRY_SHORT=1 for a few steps only.
+field, and draws them on top of recorded curves over more widths and the line of the network of infinite width; beside
+them what exchanging units does to a posterior, of the smallest network that has two of them. Data and records ship with
+the package. Set NUMPYRO_SYMMETRY_SHORT=1 for a few steps only.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
+from scipy.optimize import minimize
 from tqdm import tqdm
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized
@@ -36,10 +38,10 @@ DATA = files("numpyro_symmetry") / "data"
 # what a fit says while it works
 STAGES = 5
 COLOURS = {
-    "mean field": "#b5651d",
-    "symmetrized mean field": "#d9a066",
-    "conditional": "#7fa8d6",
-    "symmetrized conditional": "#1f5fa8",
+    "mean field": "#d55e00",
+    "symmetrized mean field": "#e69f00",
+    "conditional": "#56b4e9",
+    "symmetrized conditional": "#0072b2",
 }
 # the first of the twenty standard splits of these data
 HELD_OUT = [
@@ -49,12 +51,11 @@ HELD_OUT = [
 
 
 class Fit(NamedTuple):
-    """What one fit is worth; predictions of the held-out yachts as draws, in their own units."""
+    """What one fit is worth."""
 
     evidence: float
     error: float
     rmse: float
-    predicted: np.ndarray
 
 
 def yacht():
@@ -100,7 +101,7 @@ def fit_network(width: int, steps: int) -> Fit:
     drawn = predictive(jax.random.key(2), x_test)
     rmse = np.sqrt(((centre + spread * drawn["mean"].mean(0) - y_test) ** 2).mean())
     say(width, "done")
-    return Fit(bounds.lower, bounds.lower_error, float(rmse), np.asarray(centre + spread * drawn["y"]))
+    return Fit(bounds.lower, bounds.lower_error, float(rmse))
 
 
 def say(width: int, stage: str) -> None:
@@ -137,39 +138,66 @@ def recorded() -> dict[str, dict[float, np.ndarray]]:
     return {guide: {n: np.array(of) for n, of in sorted(widths.items())} for guide, widths in fits.items()}
 
 
+def draw_copies(axis: plt.Axes) -> None:
+    """Posterior of two exchangeable units, one weight each, and the nearest Gaussian: by itself, and with its copy."""
+    side, x = np.linspace(0.0, 4.5, 150), np.linspace(-2.0, 2.0, 9)
+    a, b = np.meshgrid(side, side)
+    residual = np.tanh(0.8 * x) + np.tanh(1.8 * x) - np.tanh(a[..., None] * x) - np.tanh(b[..., None] * x)
+    log_p = -(a**2 + b**2) / 8.0 - (residual**2).sum(-1) / (2 * 0.3**2)
+    log_p -= np.log(np.exp(log_p).sum())
+    axis.contourf(side, side, np.exp(log_p), np.exp(log_p.max()) * np.linspace(0.06, 1.0, 11), cmap="Greys")
+    axis.plot([], [], "s", ms=9, color="0.6", label="posterior")
+
+    def gaussian(at, copied):
+        q = np.exp(-(((a - at[0]) / at[2]) ** 2 + ((b - at[1]) / at[3]) ** 2) / 2) + 1e-99
+        q = q + q.T if copied else q
+        return q / q.sum()
+
+    def divergence(at, copied):
+        q = gaussian(at, copied)
+        return (q * (np.log(q) - log_p)).sum()
+
+    for guide, copied in {"mean field": False, "symmetrized mean field": True}.items():
+        found = minimize(divergence, [0.7, 1.8, 0.3, 0.5], copied)
+        q = gaussian(found.x, copied)
+        axis.contour(side, side, q, [q.max() * math.exp(-2.0)], colors=COLOURS[guide], linewidths=2.5)
+        axis.plot([], [], color=COLOURS[guide], lw=2.5, label=f"{guide},\nKL {found.fun:.1f} nats")
+    axis.plot([0.0, 2.5], [0.0, 2.5], ":", color="grey", label="mirror: units are alike", zorder=0)
+    axis.set(xlabel="weight of unit 1", ylabel="weight of unit 2", xticks=range(5), yticks=range(5))
+    axis.legend(frameon=False, fontsize=9, loc="upper right")
+
+
 def draw(fits: dict[int, Fit], output: Path) -> None:
     curves = recorded()
     (limit,) = curves["infinite width"].values()
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.9), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.4), layout="constrained", width_ratios=[1, 1.15, 1.15])
+    draw_copies(axes[0])
     ours = [[fit.evidence for fit in fits.values()], [fit.rmse for fit in fits.values()]]
-    for k, axis in enumerate(axes[:2]):
+    for k, axis in enumerate(axes[1:]):
         for guide, colour in COLOURS.items():
             widths, values = curves[guide].keys(), [of[:, k] for of in curves[guide].values()]
             for width, of_split in zip(widths, values, strict=True):
                 axis.plot([width] * len(of_split), of_split, ".", color=colour, alpha=0.5, ms=4)
             means = [of_split.mean() for of_split in values]
-            axis.plot(list(widths), means, "o-", color=colour, ms=4, label=f"{guide}, recorded")
-        axis.axhline(limit[:, k].mean(), ls="--", color="grey", label="infinite width, exact, recorded")
+            axis.plot(list(widths), means, "o-", color=colour, ms=5, lw=2, label=guide)
+        axis.axhline(limit[:, k].mean(), ls="--", color="grey", label="infinite width, exact")
+        axis.plot([], [], ".", color="grey", ms=4, label="one split (line: mean, recorded)")
         colour = COLOURS["symmetrized conditional"]
-        axis.plot(list(fits), ours[k], "*", color=colour, ms=14, mec="black", label="symmetrized conditional, this run")
+        axis.plot(list(fits), ours[k], "*", color=colour, ms=16, mec="black", label="symmetrized conditional, this run")
         ticks = sorted({int(n) for guide in COLOURS for n in curves[guide]} | set(fits))
         axis.set(xlabel="hidden units", xscale="log", xticks=ticks, xticklabels=ticks)
         axis.set_xticks([], minor=True)
-    axes[0].set_title("Evidence, lower bound (nats); dots: splits", fontsize=11)
-    axes[1].set_title("Error on held-out yachts (RMSE); dots: splits", fontsize=11)
-    axes[1].set_ylim(bottom=0)
-
-    (_, (_, y_test), _), widest = yacht(), max(fits)
-    low, middle, high = np.quantile(fits[widest].predicted, [0.05, 0.5, 0.95], axis=0)
-    axes[2].plot([0, y_test.max()], [0, y_test.max()], color="grey", lw=0.8)
-    axes[2].errorbar(
-        y_test, middle, [middle - low, high - middle], fmt="o", color=COLOURS["symmetrized conditional"], ms=3
+    axes[1].set(ylabel="evidence, lower bound (nats)")
+    axes[2].set(ylabel="held-out RMSE (resistance per unit weight)", ylim=(0, None))
+    titles = (
+        "Swapping units mirrors the posterior",
+        "Mean field collapses with width",
+        "… and its predictions with it",
     )
-    axes[2].set(xlabel="measured resistance (per unit weight)", ylabel="predicted, 90 % intervals")
-    axes[2].set_title(f"Held-out yachts, {widest} units, this run", fontsize=11)
-    for axis in axes:
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, fontsize=12, loc="left")
         axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=10)
     figure.savefig(output, dpi=150)
 
 

@@ -95,6 +95,7 @@ def main() -> None:
     }
     print(f"\n{az.compare({'HMC': rebased.data, 'guide': relabelled['guide'].data})}\n")
 
+    plt.style.use("petroff10")
     grid = jnp.linspace(-2.5, 2.5, 200)[:, None]
     figure, axes = plt.subplots(2, 3, figsize=(12, 6), layout="constrained")
     for ax, (name, out) in zip(axes[0], relabelled.items(), strict=True):
@@ -110,33 +111,33 @@ def main() -> None:
             low, middle, high = np.quantile(np.asarray(f), (0.05, 0.5, 0.95), axis=0)
             ax.plot(grid[:, 0], middle, color=color, label=label, lw=1.5)
             ax.fill_between(grid[:, 0], low, high, color=color, alpha=0.2, lw=0)
-        ax.plot(x[:, 0], y, ".", color="grey", ms=4)
+        ax.plot(x[:, 0], y, ".", color="grey", ms=4, label="data")
         ax.set(title=name, ylim=(-2.5, 2.5), xlabel="x")
         error = {label: float(jnp.sqrt(jnp.mean((f_at(label, some, gaussian, x) - y) ** 2))) for label in functions}
         print(f"{name:9} RMSE of the mean prediction: " + ", ".join(f"{k} {v:.3f}" for k, v in error.items()))
-    axes[0, 0].set(ylabel="f(x), 90 % of draws")
+    axes[0, 0].set(ylabel="f(x); bands: 90 % of draws")
     axes[0, 0].legend(frameon=False, fontsize=8)
-    plot_null(rebased, ax=axes[1, 0])
+    plot_null(rebased, ax=axes[1, 0]).set_title("HMC: units beside the null")
     switches = plot_transpositions(rebased, ax=axes[1, 1])
-    switches.legend(handles=switches.lines[-1:], frameon=False)  # a colour a chain needs no key
-    unit = np.argsort(-rebased.null.separation["hidden"])[:2]
-    for name, out in relabelled.items():
-        every = stacked(out.data)
-        for k, slot in enumerate(unit):
-            axes[1, 2].plot(
-                every["w1"][::5, 0, slot],
-                every["w2"][::5, slot, 0],
-                ".",
-                ms=3,
-                alpha=0.5,
-                rasterized=True,
-                color=f"C{list(relabelled).index(name)}",
-                label=name if k == 0 else None,
-            )
-    axes[1, 2].set(title="the two units best told apart", xlabel="incoming weight", ylabel="outgoing weight")
-    axes[1, 2].legend(frameon=False, markerscale=4)
+    switches.set(title="HMC: switches of labels", ylabel="transpositions between draws")
+    key = {"handles": switches.lines[-1:], "title": "a colour a chain; thick: running mean", "title_fontsize": 8}
+    switches.legend(**key, fontsize=8, frameon=False, alignment="left", loc="upper right")
+    draw_units(relabelled, np.argsort(-rebased.null.separation["hidden"])[:2], axes[1, 2])
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")
+
+
+def draw_units(relabelled, units, ax) -> None:
+    """Weights into and out of some units, every draw a dot."""
+    looks = {"HMC": ("o", 2, 0.3), "guide": ("o", 2, 0.5), "ensemble": ("D", 5, 1.0)}
+    for color, (name, (marker, size, alpha)) in enumerate(looks.items()):
+        every = stacked(relabelled[name].data)
+        look = {"marker": marker, "ls": "", "color": f"C{color}", "mec": "k" if name == "ensemble" else "none"}
+        across, up = (np.asarray(every[site]).reshape(-1, 10)[:, units].ravel() for site in ("w1", "w2"))
+        ax.plot(across, up, ms=size, alpha=alpha, rasterized=True, **look)
+        ax.plot([], [], ms=6, label=name, **look)
+    ax.set(title="the two units best told apart", xlabel="incoming weight", ylabel="outgoing weight")
+    ax.legend(frameon=False)
 
 
 def f_at(label, some, gaussian, x):

@@ -90,8 +90,8 @@ def in_words(barrier: LossBarrier, digits: int = 3) -> str:
     """A barrier in words, with its error where draws gave it one: losses of points have none."""
     if not barrier.excess_error.any():
         return f"{barrier.barrier:.{digits}g}"
-    # two digits of the error, and as many decimals of the barrier; both are zero at an end
-    decimals = max(1 - math.floor(math.log10(barrier.error)), 0) if barrier.error else digits
+    # one digit of the error for three of the barrier, two for four, and as many decimals; both are zero at an end
+    decimals = max(digits - 3 - math.floor(math.log10(barrier.error)), 0) if barrier.error else digits
     return f"{barrier.barrier:.{decimals}f} ± {barrier.error:.{decimals}f}"
 
 

@@ -15,8 +15,9 @@ from numpyro_symmetry.symmetry.errors import need
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# entries of a comparison that are named; what is read off a log evidence
-_MAX_NAMED = 8
+# entries of a comparison that are named, and where beside their points; what is read off a log evidence
+_MAX_NAMED = 12
+_BESIDE = tuple((x, y) for x in (1, -1, 0) for y in (1, -1, 0) if (x, y) != (0, 0))
 _READ = ("value", "error", "lower", "upper")
 
 
@@ -100,12 +101,18 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
         axes.fill_between(barrier.t, low, high, color=line.get_color(), alpha=0.25, lw=0)
         axes.plot(barrier.t[[0, -1]], barrier.loss[[0, -1]], ":", color=line.get_color(), lw=1)
     axes.plot([], [], ":", color="grey", lw=1, label="chord between the ends")
+    are_drawn = any(barrier.excess_error.any() for barrier in named.values())
     unit = "nats " * all(map(is_in_nats, named.values()))
     axes.set(xlabel="interpolation, from first (0) to second (1)", ylabel=f"loss ({unit}per datum)")
     # below the axes, where it hides no curve, if the layout makes room for it there
     figure = axes.get_figure(root=True)
     room = figure is not None and figure.get_layout_engine() is not None
-    legend = axes.legend(frameon=False, alignment="left", loc="upper center" if room else "best")
+    legend = axes.legend(
+        title="bands: ± 2 standard errors" if are_drawn else None,
+        frameon=False,
+        alignment="left",
+        loc="upper center" if room else "best",
+    )
     if room:
         legend.set_bbox_to_anchor((0.5, -0.18), transform=axes.transAxes)
     return axes
@@ -114,7 +121,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
 def plot_comparison(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     """Plot by how much each entry's mean and spread differ between two posteriors, a colour for each site.
 
-    Entries that differ by more than chance among so many are filled, and the surest of them named.
+    Entries that differ by more than chance among so many are filled, and the surest named where names have room.
 
     Parameters
     ----------
@@ -161,16 +168,32 @@ def plot_comparison(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
         for some, face in ((here & differs, f"C{k % 10}"), (here & ~differs, "none")):
             ax.scatter(shift[some], ratio[some], s=28, facecolors=face, edgecolors=f"C{k % 10}")
         ax.scatter([], [], s=28, color=f"C{k % 10}", label=str(site))
-    for k in np.flatnonzero(differs)[:_MAX_NAMED]:
-        ax.annotate(entry_name(table.iloc[k]), (shift[k], ratio[k]), (4, 4), textcoords="offset points", fontsize=8)
     ax.set_yscale("log")
     _pad(ax, shift, ratio)
     ax.set(xlabel=f"difference of means ({a} − {b}, in sd)", ylabel=f"ratio of spreads ({a} / {b})")
     ax.set_title(
         f"{comparison.verdict}: effect {comparison.effect:.3f}, noise floor {comparison.floor:.3f}", fontsize=10
     )
-    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    differ = "filled:\nthey differ" if differs.any() else None
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=differ, alignment="left")
+    named = np.flatnonzero(differs)[:_MAX_NAMED]
+    _name(ax, [entry_name(table.iloc[k]) for k in named], np.stack([shift, ratio], 1), named)
     return ax
+
+
+def _name(ax: Any, names: list[str], points: np.ndarray, of: np.ndarray) -> None:
+    """Names beside their points, each at the first place where it covers no point, name or key, if there is one."""
+    ax.get_figure(root=True).draw_without_rendering()  # layouts move axes, and with them what covers what
+    taken, boxes = ax.transData.transform(points), []
+    for name, k in zip(names, of, strict=True):
+        for x, y in _BESIDE:
+            align = {"ha": ("center", "left", "right")[x], "va": ("center", "bottom", "top")[y]}
+            text = ax.annotate(name, points[k], (5 * x, 5 * y), textcoords="offset points", fontsize=8, **align)
+            box = text.get_window_extent().padded(3)
+            if not (box.count_contains(taken) or box.count_overlaps(boxes) or ax.bbox.x1 < box.x1):
+                boxes.append(box)
+                break
+            text.remove()
 
 
 def _pad(ax: Any, shift: np.ndarray, ratio: np.ndarray) -> None:
@@ -223,7 +246,9 @@ def plot_evidence(found: Mapping[Any, Any], *, ax: Axes | None = None) -> Axes:
     known = np.isfinite(lower) & np.isfinite(upper)
     ax.vlines(at[known], lower[known], upper[known], color="C0", lw=8, alpha=0.25, label="bounds")
     # Laplace's method has no error
-    ax.errorbar(at, value, 2.0 * np.nan_to_num(error), fmt="o-" if are_numbers else "o", ms=4, color="C0", capsize=3)
+    look = {"fmt": "o-" if are_numbers else "o", "ms": 4, "color": "C0", "capsize": 3}
+    ax.errorbar(at, value, 2.0 * np.nan_to_num(error), label="estimate, ± 2 standard errors", **look)
     ax.set(ylabel="log evidence (nats)", xticks=at)
     ax.set_xticklabels([str(name) for name in names])
+    ax.legend(frameon=False)
     return ax

@@ -236,6 +236,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
         axes.plot(draws[window // 2 :][: len(running)], running, lw=1.5, color=f"C{k}")
     axes.axhline(at_random(one), color="grey", ls=":", label="random labels")
     axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
+    axes.locator_params(axis="y", integer=True)
     legend = axes.legend(
         title="steps, running means" if is_long else None, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0)
     )

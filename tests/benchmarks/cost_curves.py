@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
@@ -246,7 +247,7 @@ def load() -> dict[str, list[dict[str, float]]]:
 def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     """Time above and memory below, a column for each of what they are measured against."""
     verbs = list(dict.fromkeys(key.split("/")[0] for key in found))
-    colours = dict(zip(verbs, plt.get_cmap("tab10").colors, strict=False))  # pyright: ignore
+    looks = dict(zip(verbs, zip("os^Dv<>P", matplotlib.color_sequences["petroff8"], strict=True), strict=True))
     figure, axes = plt.subplots(2, len(AXES), figsize=(11, 5.5), sharex="col", sharey="row", layout="constrained")
     for (row, what), (column, axis) in ((a, b) for a in enumerate(("cpu", "GB")) for b in enumerate(AXES)):
         ax = axes[row, column]
@@ -254,15 +255,18 @@ def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
             verb, against = key.split("/")
             seen = [(one["size"], one[what]) for one in rows if one[what] > (0.0 if what == "cpu" else SEEN)]
             if against == axis and seen:
-                ax.loglog(*zip(*seen, strict=True), "o-", ms=3, lw=1, color=colours[verb])
+                marker, colour = looks[verb]
+                ax.loglog(*zip(*seen, strict=True), marker=marker, ms=4, lw=1.2, color=colour)
         ax.grid(alpha=0.3)
     for ax, axis in zip(axes[1], AXES, strict=True):
         ax.set_xlabel(axis)
-    axes[0, 0].set_ylabel("CPU seconds")
-    axes[1, 0].set_ylabel("memory, GB")
-    handles = [plt.Line2D([], [], marker="o", ms=3, lw=1, color=colours[verb]) for verb in verbs]
-    figure.legend(handles, verbs, loc="outside lower center", ncols=(len(verbs) + 1) // 2, frameon=False)
-    figure.savefig(FIGURE, dpi=110)
+    axes[0, 0].set_ylabel("CPU time (s)")
+    axes[1, 0].set_ylabel(f"memory (GB), above {SEEN:g}")
+    handles = [plt.Line2D([], [], marker=marker, ms=4, lw=1.2, color=colour) for marker, colour in looks.values()]
+    told = {key.split("/")[0] for key, rows in found.items() if any(row["GB"] for row in rows)}
+    labels = [verb if verb in told else f"{verb} (time alone)" for verb in verbs]
+    figure.legend(handles, labels, loc="outside lower center", ncols=(len(verbs) + 1) // 2, frameon=False)
+    figure.savefig(FIGURE, dpi=150)
 
 
 def main() -> None:

@@ -15,14 +15,14 @@ import numpy as np
 
 from tests.reproduction.records import load
 
-COLOURS = {
-    "UCI, 25–100 units": "#1f5fa8",
-    "UCI, 200–400 units": "#12385f",
-    "UCI, 50-50 units": "#6fa3d8",
-    "MNIST, 5–30 units": "#b5651d",
-    "MNIST, 128–512 units": "#6e3b0d",
-    "MNIST, σ starts at 0.5": "#e0a15e",
-    "two weights": "#5b8c3a",
+LOOKS = {
+    "UCI, 25–100 units": ("o", "#0072b2"),
+    "UCI, 200–400 units": ("s", "#0b3c5d"),
+    "UCI, two layers of 50": ("^", "#56b4e9"),
+    "MNIST, 5–30 units": ("o", "#d55e00"),
+    "MNIST, 128–512 units": ("s", "#6e3b0d"),
+    "MNIST, σ starts at 0.5": ("^", "#e69f00"),
+    "two weights": ("D", "#009e73"),
 }
 
 
@@ -36,7 +36,11 @@ def uci() -> dict[str, list[tuple[float, float]]]:
             if width == "nngp" or rest[1] != "sequential":
                 continue
             bare = fits["/".join((data, width, rest[0], "bare", rest[2]))]
-            label = "UCI, 50-50 units" if "-" in width else f"UCI, {'25–100' if int(width) <= 100 else '200–400'} units"
+            label = (
+                "UCI, two layers of 50"
+                if "-" in width
+                else f"UCI, {'25–100' if int(width) <= 100 else '200–400'} units"
+            )
             overlap = 1 - bare["information_lower"] / bare["log_order"]
             found.setdefault(label, []).append((overlap, row["evidence_lower"] - bare["evidence_lower"]))
     return found
@@ -71,23 +75,26 @@ def main() -> None:
     options = parser.parse_args()
     pairs = uci() | recorded()
     figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    for label, colour in COLOURS.items():
+    for label, (marker, colour) in LOOKS.items():
         if label in pairs:
             overlap, gain = np.array(pairs[label]).T
-            axis.plot(overlap, gain, "o", color=colour, alpha=0.7, markersize=5, label=f"{label} ({len(gain)} pairs)")
+            axis.plot(
+                overlap, gain, marker, color=colour, alpha=0.8, ms=6, mfc="none", label=f"{label} ({len(gain)} pairs)"
+            )
     axis.axhline(0, color="grey", linewidth=0.8)
     axis.set_yscale("symlog", linthresh=1)
+    axis.axhspan(-1, 1, color="0.93", zorder=0)
     ticks = (-100, -10, -1, 0, 1, 10, 100)
-    axis.set_yticks(ticks, ticks)
+    axis.set_yticks(ticks, [f"{tick}".replace("-", "−") for tick in ticks])
     axis.set_yticks([], minor=True)
     axis.set(
         xlabel="overlap of copies in the bare fit, 1 − I / log |G|",
-        ylabel="gain of symmetric training (nats)",
+        ylabel="gain of symmetric training (nats)\nlinear where shaded, logarithmic beyond",
         xlim=(-0.03, 1.03),
         ylim=(-400, 400),
     )
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(options.output, dpi=150)
     for label, values in pairs.items():
         overlap, gain = np.array(values).T

@@ -41,7 +41,7 @@ def main() -> None:
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     quantities = {
         "evidence_lower": "ELBO (nats)",
-        "rmse": "Held-out RMSE",
+        "rmse": "Held-out RMSE (resistance per unit weight)",
         "units_in_use": "Units in use",
     }
     for axis, (quantity, title) in zip(axes, quantities.items(), strict=True):
@@ -52,6 +52,7 @@ def main() -> None:
         axis.set(title=title, xlabel="hidden units", xscale="log", xticks=widths, xticklabels=widths)
         axis.set_xticks([], minor=True)
         axis.spines[["top", "right"]].set_visible(False)
+    axes[0].plot([], [], ".", color="grey", alpha=0.6, label="one split (line: mean)")
     axes[0].axhline(limit.mean(), ls="--", color="grey", label="infinite width, exact")
     axes[0].legend(frameon=False)
     axes[1].axhline(np.mean([limits[split]["rmse"] for split in splits]), ls="--", color="grey")

@@ -71,15 +71,17 @@ def main() -> None:
             dots(axes[0], k + shift, values, COLOURS[q], labels[q] if k == 0 else None)
     dots(axes[0], 2, by_seed(rows, "vi", "agreement"), "black", "guide, one Gaussian by construction")
     axes[0].set(title="Agreement with the HMC predictive", ylim=(0, 1), xlim=(-0.5, 2.5))
+    axes[0].set(ylabel="agreement (share of test images)")
     axes[0].set_xticks([0, 1, 2], ["HMC", "ensemble", "guide"])
     axes[0].legend(frameon=False, fontsize=8, loc="upper left")
 
     dots(axes[1], 0, by_seed(rows, "hmc_transpositions", 0), COLOURS["q_r"])
     dots(axes[1], 1, by_seed(rows, "ensemble_transpositions", 0), COLOURS["q_r"])
     dots(axes[1], 2, np.array([row["hmc_transpositions_between_draws"] for row in rows]), COLOURS["q_r"])
+    axes[1].plot([], [], ".", color=COLOURS["q_r"], alpha=0.4, label="one seed of three (large: mean), here and left")
     axes[1].axhline(baseline, ls="--", color="grey", label=f"random relabelling, {baseline:.1f}")
-    axes[1].set(title=f"Transpositions, {WIDTH} units", ylim=(0, WIDTH - 1), xlim=(-0.5, 2.5))
-    axes[1].set_xticks([0, 1, 2], ["HMC draws", "members", "HMC, draw\nto draw"])
+    axes[1].set(title=f"Transpositions, {WIDTH} units", ylabel="transpositions", ylim=(0, WIDTH - 1), xlim=(-0.5, 2.5))
+    axes[1].set_xticks([0, 1, 2], ["HMC draws", "members", "HMC, draw\nto next draw"])
     axes[1].legend(frameon=False, fontsize=8, loc="lower left")
 
     for k, source in enumerate(("hmc", "ensemble")):
@@ -89,7 +91,7 @@ def main() -> None:
         )
         for quantity, shift, colour, label in pairs:
             dots(axes[2], k + shift, by_seed(rows, f"{source}_null", quantity), colour, label if k == 0 else None)
-    axes[2].set(title="Variance explained by slots", ylim=(0, 1), xlim=(-0.5, 1.5))
+    axes[2].set(title="Variance explained by slots", ylabel="share of variance", ylim=(0, 1), xlim=(-0.5, 1.5))
     axes[2].set_xticks([0, 1], ["HMC", "ensemble"])
     axes[2].legend(frameon=False, fontsize=8, loc="upper left")
     for axis in axes:

@@ -86,6 +86,7 @@ def test_plot_shows_every_barrier():
     told = [text.get_text() for text in axes.get_legend().get_texts()]
     assert [text.split(":")[0] for text in told] == ["before", "after", "chord between the ends"]
     assert "±" in told[0]
+    assert axes.get_legend().get_title().get_text() == "bands: ± 2 standard errors"
     curve, chord = axes.lines[:2]
     np.testing.assert_allclose(curve.get_xydata(), np.stack([found.t, found.loss], 1))
     np.testing.assert_allclose(chord.get_xydata(), [[0.0, found.loss[0]], [1.0, found.loss[-1]]])
@@ -99,6 +100,10 @@ def test_plot_shows_every_barrier():
     )
     assert plot_barrier(found, ax=axes) is axes
     assert isinstance(found, LossBarrier)
+    # as many decimals as the error has: one digit of it in a figure, two where a barrier is printed
+    found = found._replace(barrier=0.27341, error=0.00861)
+    assert plot_barrier(found).get_legend().get_texts()[0].get_text() == "barrier 0.273 ± 0.009"
+    assert str(found).startswith("LossBarrier(0.2734 ± 0.0086 nats a datum")
 
 
 def test_losses_of_points_have_no_error_to_tell():
@@ -108,6 +113,7 @@ def test_losses_of_points_have_no_error_to_tell():
     assert axes.get_ylabel() == "loss (per datum)"
     legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["barrier 1", "chord between the ends"]
+    assert not legend.get_title().get_text()
     assert "±" in str(loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5)))
 
 

@@ -423,6 +423,21 @@ def test_the_plot_names_what_differs(rng):
         plot_comparison("found")
 
 
+def test_names_in_the_plot_cover_no_point_and_no_other_name(rng):
+    # nine entries that differ, in a heap at the plot's right and one at its left
+    loc = 10.0 * np.arange(9) + rng.standard_normal((2, 300, 9))
+    found = compare({"loc": loc[0] + np.repeat([2.0, -2.0], [5, 4])}, {"loc": loc[1]}, LOC, independent=BOTH)
+    ax = plot_comparison(found)
+    ax.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) >= 4
+    points = ax.transData.transform(np.stack([found.table["shift"], np.exp(found.table["log_ratio"])], 1))
+    for k, box in enumerate(boxes):
+        assert not box.count_contains(points)
+        assert not box.count_overlaps(boxes[:k])
+        assert box.x1 < ax.bbox.x1
+
+
 # ---- containers --------------------------------------------------------------------------------------------------
 
 

@@ -83,6 +83,7 @@ def test_plots():
     assert np.mean([line.get_ydata().mean() for line in lines]) == pytest.approx(3 - 11 / 6, abs=0.15)
     assert all((line.get_xdata() == np.arange(1, 50)).all() for line in lines)
     assert axes.lines[4].get_ydata() == pytest.approx([3 - 11 / 6] * 2)
+    assert all(float(tick).is_integer() for tick in axes.get_yticks())
     # a chain that keeps to one labelling, whatever that is, switches nothing
     kept = out._replace(elements={"component": np.broadcast_to([1, 2, 0], (4, 50, 3))})
     assert all((line.get_ydata() == 0).all() for line in plot_transpositions(kept).lines[:4])
@@ -262,6 +263,7 @@ def test_evidence_is_drawn_with_its_errors_and_between_its_bounds():
     np.testing.assert_allclose([lower.get_ydata(), upper.get_ydata()], [[-4, -2], [-2, -2]])
     bounds = [path.vertices for path in axes.collections[0].get_paths()]
     np.testing.assert_allclose(bounds, [[[2, -3.5], [2, -2]]])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["bounds", "estimate, ± 2 standard errors"]
     by_name = plot_evidence({"NUTS": known, "guide": known})
     assert [tick.get_text() for tick in by_name.get_xticklabels()] == ["NUTS", "guide"]
 
