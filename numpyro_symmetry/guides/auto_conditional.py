@@ -29,10 +29,11 @@ from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.kinds import parts_of
+from numpyro_symmetry.guides.no_bound import refuse_bounds
 from numpyro_symmetry.guides.restricted import draw_nothing, restricted
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
+from numpyro_symmetry.guides.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option

@@ -27,6 +27,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.around import AsDrawn
+from numpyro_symmetry.guides.no_bound import refuse_bounds
 from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.guides.unit_places import Place, places_of
 from numpyro_symmetry.linalg import substitute_forward
@@ -255,6 +256,8 @@ class AutoUnitNormal(AutoGuide):
 
         found = jax.lax.map(at, levels.ravel())
         return {site: value.reshape(levels.shape + value.shape[1:]) for site, value in found.items()}
+
+    elbo_bounds = property(refuse_bounds)
 
     # ---- private -----------------------------------------------------------------------------------------------
 
