@@ -26,7 +26,7 @@ from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of,
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
-from numpyro_symmetry.guides.symmetrized.no_bound import spared_entries
+from numpyro_symmetry.guides.no_bound import spared_entries
 from numpyro_symmetry.guides.symmetrized.proved import prove_again
 from numpyro_symmetry.guides.symmetrized.set_up import set_up_to_weigh
 from numpyro_symmetry.models import (

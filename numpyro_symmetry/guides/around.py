@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide
@@ -60,11 +61,12 @@ class AsDrawn(Messenger):
                 f"Parameter {msg['name']!r} of the guide is drawn by a handler around it, lift, so that the guide has "
                 "no density of its own: train its parameters."
             )
-        if msg["type"] != "param" or not self._has_sizes or not msg["args"]:
+        start = msg["args"][0] if msg["type"] == "param" and msg["args"] else None
+        # a network reads its parameters, a tree of arrays, before it says how they start
+        if start is None or not self._has_sizes:
             return
-        start = msg["args"][0]
         try:
-            jnp.broadcast_shapes(np.shape(start), np.shape(msg["value"]))
+            jax.tree.map(lambda ours, given: jnp.broadcast_shapes(np.shape(ours), np.shape(given)), start, msg["value"])
         except ValueError:
             refuse_misshapen(msg["name"], start, msg["value"])
 

@@ -244,6 +244,13 @@ def arguments_of(mcmc: Any) -> tuple[Any, Any] | None:
         return None
 
 
+def as_threefry(rng_key: Any) -> Any:
+    """A key of which NumPyro's `Predictive` takes the numbers: it knows those of one generator alone."""
+    if jax.random.key_data(rng_key).shape == (2,):
+        return rng_key
+    return jax.random.wrap_key_data(jax.random.bits(rng_key, (2,), "uint32"), impl="threefry2x32")
+
+
 def checks_values() -> bool:
     """Whether NumPyro checks distributions' parameters and values, as the session has it."""
     return Distribution._validate_args

@@ -33,16 +33,20 @@ def as_key(rng_key: Any) -> Array:
         If it is no key: an integer, say.
     """
     remedy = "rng_key must be one JAX random key, such as jax.random.key(0)"
-    dtype = getattr(rng_key, "dtype", None)
-    if dtype is None or isinstance(rng_key, np.generic):
+    if not hasattr(rng_key, "dtype") or isinstance(rng_key, np.generic):
         raise TypeError(f"{remedy}; got {in_short(rng_key)}.")
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key):
         if rng_key.shape:
             raise TypeError(f"{remedy}; got keys of shape {rng_key.shape}.")
         return rng_key
-    if dtype != np.uint32 or rng_key.ndim != 1:
-        raise TypeError(f"{remedy}; got an array of {dtype}{tuple(rng_key.shape)}.")
-    return jnp.asarray(rng_key)
+    refusal = TypeError(f"{remedy}; got an array of {rng_key.dtype}{tuple(rng_key.shape)}.")
+    if rng_key.dtype != np.uint32 or rng_key.ndim != 1:
+        raise refusal
+    try:  # numbers of another generator than the one in force are none of its keys
+        typed = jax.random.wrap_key_data(jnp.asarray(rng_key))
+    except TypeError:
+        raise refusal from None
+    return jnp.asarray(rng_key) if rng_key.shape == (2,) else typed  # NumPyro takes raw keys of two numbers alone
 
 
 def key_or_fixed(rng_key: Any) -> Array:

@@ -16,7 +16,13 @@ from numpyro import handlers
 from numpyro.contrib import einstein
 from numpyro.contrib.funsor import config_enumerate
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO
-from numpyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import (
+    AutoDiagonalNormal,
+    AutoGuideList,
+    AutoIAFNormal,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 from numpyro.infer.reparam import LocScaleReparam
 from scipy.special import digamma, logsumexp, polygamma
 from scipy.stats import norm
@@ -406,6 +412,13 @@ def test_parameters_of_a_guide_of_another_size_are_refused_as_such(name):
         svi.init(KEY, x, x[:, 0], init_params=WIDER[name])
 
 
+def test_a_flow_whose_parameters_are_trees_trains():
+    """It reads them before it says how they start."""
+    guide = AutoSymmetrized(AutoIAFNormal(mixture, hidden_dims=[4]), Symmetry.mixture("loc"), check=False)
+    svi = SVI(mixture, guide, optax.adam(0.01), Trace_ELBO())
+    assert np.isfinite(svi.run(KEY, 2, Y, progress_bar=False).losses).all()
+
+
 def test_keywords_of_a_decorator_are_handed_to_it():
     @functools.wraps(mixture)
     def decorated(*args, is_loud=False):
@@ -727,6 +740,12 @@ def test_an_attribute_that_a_property_lacks_is_named():
 
     with pytest.raises(AttributeError, match="'Own' object has no attribute 'heading'"):
         Own(AutoNormal(lambda: None)).title  # noqa: B018
+
+
+@pytest.mark.parametrize("guide", [AutoUnitNormal(tanh_network), AutoConditional(AutoNormal(tanh_network))])
+def test_a_guide_that_is_not_symmetrized_says_what_has_bounds(guide):
+    with pytest.raises(AttributeError, match=rf"{type(guide).__name__} has no elbo_bounds: AutoSymmetrized\(guide\)"):
+        guide.elbo_bounds(KEY, {})
 
 
 def test_parts_of_a_list_are_not_symmetrized_twice():

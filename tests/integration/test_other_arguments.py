@@ -11,6 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from numpyro import handlers
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from scipy import sparse
@@ -348,6 +349,9 @@ def test_a_guide_by_hand_that_draws_from_another_family_is_refused(family):
     before = bounds(guide, params, Y)
     with pytest.raises(UnsupportedGuideError, match="than where it was set up.*Make a guide anew"):
         bounds(guide, params, Y, other=True)
+    # where nothing can be proved, it is seen all the same
+    with pytest.raises(UnsupportedGuideError, match=r"\['x'\] as independent Gaussians where .*Make a guide anew"):
+        jax.jit(lambda y: handlers.seed(guide, 0)(y, other=True))(Y)
     assert bounds(guide, params, Y) == before
     anew = AutoSymmetrized(by_hand, symmetry, **options).setup(KEY, Y, other=True)
     assert np.isfinite(bounds(anew, params, Y, other=True).lower)
@@ -364,3 +368,5 @@ def test_a_guide_by_hand_that_leaves_a_site_out_is_refused():
     guide = AutoSymmetrized(guide_of, model=two_sites, progress_bar=False).setup(KEY, Y)
     with pytest.raises(UnsupportedGuideError, match=r"does not draw \['b'\]"):
         bounds(guide, {"loc": jnp.zeros(2)}, Y, stage=2)
+    with pytest.raises(UnsupportedGuideError, match=r"does not draw \['b'\]"):
+        jax.jit(lambda y: handlers.seed(guide, 0)(y, stage=2))(Y)

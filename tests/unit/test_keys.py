@@ -92,6 +92,31 @@ def test_keys_of_either_kind_give_the_same(name, fitted):
     jax.tree.map(assert_array_equal, typed, raw)
 
 
+def test_raw_keys_are_those_of_the_generator_in_force(fitted):
+    raw = jax.random.PRNGKey(7, impl="rbg")
+    with pytest.raises(TypeError, match=r"one JAX random key, .*; got an array of uint32\(4,\)"):
+        fitted.guide.sample_posterior(raw, fitted.params, fitted.y)
+    with jax.default_prng_impl("rbg"):
+        draws = [fitted.guide.sample_posterior(key, fitted.params, fitted.y) for key in (raw, jax.random.key(7))]
+        with pytest.raises(TypeError, match=r"got an array of uint32\(2,\)"):
+            SYMMETRY.bind({"loc": LOC[0, 0]}).sample(jax.random.PRNGKey(7, impl="threefry2x32"))
+    assert_array_equal(draws[0]["loc"], draws[1]["loc"])
+
+
+def test_a_guide_by_hand_is_drawn_from_with_keys_of_any_generator(fitted):
+    """NumPyro's Predictive takes the numbers of one alone."""
+
+    def by_hand(y):
+        with numpyro.plate("component", 3):
+            numpyro.sample("loc", dist.Normal(0.0, 1.0))
+
+    guide = ns.AutoSymmetrized(by_hand, SYMMETRY, model=mixture, check=False)
+    draws = [
+        guide.sample_posterior(jax.random.key(7, impl=kind), {}, fitted.y)["loc"] for kind in ("rbg", "unsafe_rbg")
+    ]
+    assert np.isfinite(draws).all()
+
+
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 def test_keys_stay_of_their_kind_where_their_bits_are_handed_on(kind):
     key = jax.random.key(1, impl=kind)

@@ -26,12 +26,13 @@ from numpyro_symmetry.guides.around import AsDrawn, refuse_handlers_around
 from numpyro_symmetry.guides.conditional.choice import Request, choose
 from numpyro_symmetry.guides.conditional.restricted import draw_nothing, restricted
 from numpyro_symmetry.guides.conditional.sources import FromObservations, Source
-from numpyro_symmetry.guides.conditional.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides, refuse_bounds
+from numpyro_symmetry.guides.conditional.unfit import AROUND_LISTS, checked_inducing, refuse_base_guides
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.kinds import parts_of
 from numpyro_symmetry.guides.linear.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.linear.rows import Precision
+from numpyro_symmetry.guides.no_bound import refuse_bounds
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, refuse_wrong_parameters, trace_model

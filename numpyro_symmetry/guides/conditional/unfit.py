@@ -59,20 +59,6 @@ def refuse_base_guides(guide: Any) -> None:
         )
 
 
-def refuse_bounds(guide: object) -> Any:
-    """Refuse to bound the ELBO of a guide that is not symmetrized.
-
-    Raises
-    ------
-    AttributeError
-        With what to do instead.
-    """
-    raise AttributeError(
-        f"{type(guide).__name__} has no elbo_bounds: AutoSymmetrized(guide).elbo_bounds(rng_key, params, *model_args) "
-        "has, also where there is nothing to symmetrize."
-    )
-
-
 def checked_inducing(inducing: Any) -> Any:
     """Inducing inputs as they were asked for: a count, an array, or arrays by argument.
 

@@ -210,6 +210,7 @@ class AutoSymmetrized(AutoGuide):
         requirements.refuse_plate_around_everything(self)
         if not layout.symmetry.groups:
             return result
+        requirements.refuse_absent_sites(layout.symmetry, trace)
         requirements.refuse_enumerated(self.base, layout, trace, args, kwargs)
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
         key = key_for(self.estimator, layout)

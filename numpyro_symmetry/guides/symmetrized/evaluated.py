@@ -16,11 +16,11 @@ from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides.density import latent_values, parents
+from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.symmetrized.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.symmetrized.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.symmetrized.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.symmetrized.information import information_at
-from numpyro_symmetry.guides.symmetrized.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.symmetrized.proved import prove_again
 from numpyro_symmetry.models import Trace, is_latent, is_masked, trace_model, weight_of
 from numpyro_symmetry.models.arguments import refuse_no_option

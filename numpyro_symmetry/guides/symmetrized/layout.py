@@ -36,7 +36,7 @@ from numpyro_symmetry.guides.linear.unit_normal import LowRank, Regression, Unit
 from numpyro_symmetry.guides.symmetrized.equivariance import Follows
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
-from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
 from numpyro_symmetry.symmetry.families import refuse_unlike
 from numpyro_symmetry.symmetry.restriction import with_total
@@ -334,6 +334,12 @@ def is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
 def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
     by_site = _by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened)
     found = gaussians_of(guide, trace, layout.supports)
+    if others := [site for site in layout.sites if site not in found]:
+        raise UnsupportedGuideError(
+            f"The guide draws {others} as independent Gaussians where it was set up, and here by other distributions, as "
+            "an argument of its own or a handler around it (mask) makes them. Make a guide anew, and call it in the "
+            "same way at its set-up; the parameters may stay."
+        )
 
     def of(name: str) -> dict[str, Array]:
         values = {site: jnp.asarray(getattr(found[site], name)) for site in layout.sites}

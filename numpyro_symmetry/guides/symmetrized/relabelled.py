@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive
 
 from numpyro_symmetry.models import refuse_misfit
+from numpyro_symmetry.models.compat import as_threefry
 
 Draws = dict[str, Array]
 
@@ -56,4 +57,4 @@ def relabelled(
         return_sites=computed,
         batch_ndims=len(sample_shape),
     )
-    return moved | again(rng_key, *args, **kwargs)
+    return moved | again(as_threefry(rng_key), *args, **kwargs)

@@ -28,6 +28,7 @@ from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.around import AsDrawn
 from numpyro_symmetry.guides.linear.unit_normal import Common, LowRank, Regression, UnitNormal
+from numpyro_symmetry.guides.no_bound import refuse_bounds
 from numpyro_symmetry.guides.units.places import Place, places_of
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import (
@@ -255,6 +256,8 @@ class AutoUnitNormal(AutoGuide):
 
         found = jax.lax.map(at, levels.ravel())
         return {site: value.reshape(levels.shape + value.shape[1:]) for site, value in found.items()}
+
+    elbo_bounds = property(refuse_bounds)
 
     # ---- private -----------------------------------------------------------------------------------------------
 

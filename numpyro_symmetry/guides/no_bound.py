@@ -18,6 +18,20 @@ from numpyro_symmetry.symmetry import UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
 
+def refuse_bounds(guide: object) -> Any:
+    """Refuse to bound the ELBO of a guide that is not symmetrized.
+
+    Raises
+    ------
+    AttributeError
+        With what to do instead.
+    """
+    raise AttributeError(
+        f"{type(guide).__name__} has no elbo_bounds: AutoSymmetrized(guide).elbo_bounds(rng_key, params, *model_args) "
+        "has, also where there is nothing to symmetrize."
+    )
+
+
 def spared_entries(
     guide: Any,
     model: Callable,
