@@ -1353,6 +1353,12 @@ TRACES = [
         ns.SymmetryError,
         ("'loc' of the reference", "list"),
     ),
+    Bad(
+        "member, masked",
+        lambda w: ns.rebase([w.values, {"loc": w.masked["loc"][0, 0]}], w.symmetry),
+        ns.SymmetryError,
+        ("Member 1", "'loc'", "masked", "filled"),
+    ),
     Bad("member, no array", lambda w: ns.rebase([{"loc": Tensor()}], w.symmetry), ns.SymmetryError, ("Member 0",)),
     Bad(
         "ragged draws",
@@ -1929,6 +1935,14 @@ MERGES = [
         lambda w: ns.merge([w.gaussian, w.values], w.symmetry, how="product"),
         ns.SymmetryError,
         ("Solution 1", "points", "DiagonalGaussian"),
+    ),
+    Bad(
+        "Gaussians of other sites",
+        lambda w: ns.merge(
+            [w.gaussian, ns.DiagonalGaussian({"mu": np.ones(3)}, {"mu": np.ones(3)})], w.symmetry, how="product"
+        ),
+        ns.SymmetryError,
+        ("Solution 1", "'loc' is in one alone", "'mu' is in the other"),
     ),
     Bad(
         "two kinds of Gaussians",
