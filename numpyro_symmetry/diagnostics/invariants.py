@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Side
-from numpyro_symmetry.assignment.passes import chunks_of, each, map_reduce, summed
+from numpyro_symmetry.assignment.family import Coordinate, Side
+from numpyro_symmetry.assignment.passes import chunks_of, each, map_reduce
 from numpyro_symmetry.assignment.problem import axes_of, pooled_axes
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import fibred_over
+from numpyro_symmetry.traces.coordinates import deviation
 
 # sites with more numbers to a unit enter sums across sites by the sum of their squares
 _MAX_NUMBERS = 8
@@ -51,9 +52,7 @@ class _Reading(NamedTuple):
         """Values ``(draw, *opened shape)`` of the site, off draws ``(draw, *event)``."""
         opened = values.reshape(len(values), *self.shape).astype(float, order="C")
         # in place, for this is a copy
-        scaled = np.divide(
-            np.subtract(opened, self.center, out=opened), np.where(self.scale > 0, self.scale, 1.0), out=opened
-        )
+        scaled = np.divide(np.subtract(opened, self.center, out=opened), self.scale, out=opened)
         # signs leave absolute values alone
         return np.abs(scaled, out=scaled) if self.absolute and not self.flips else scaled
 
@@ -123,7 +122,7 @@ def each_invariant(
             for a, b in pairs
         ]
     num_draws = len(next(iter(values.values())))
-    blank = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
+    blank = {site: reading(np.zeros((1, *values[site].shape[1:]))) for site, reading in readings.items()}
     # where the entries of each begin and end among those of all
     ends = list(itertools.accumulate((whole.of(blank)[0].size for whole in every), initial=0))
     for items in slices(ends[-1], num_draws, _AT_ONCE):
@@ -185,10 +184,9 @@ def _reading(symmetry: Symmetry, site: str, values: Any, *, absolute: bool) -> _
 
     kept, total = map_reduce(values, chunks_of(values), sums)
     sizes, are_single = zip(*kept, strict=True)
-    center = np.zeros(()) if flips or absolute else total / len(values)
-    squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))
-    scale = np.sqrt(squares / len(values))
-    ratio = np.divide(np.max(sizes, axis=0), scale, where=scale > 0, out=np.zeros_like(scale)).reshape(-1)
+    center = np.zeros(()) if flips or absolute else total[0] / len(values)
+    scale = deviation(values, Coordinate(site, "identity", np.zeros(()), np.ones(()), axes, shape), pooled, center)
+    ratio = (np.max(sizes, axis=0) / scale).reshape(-1)
     # values held in double precision may have been computed in single, unless single would not tell them apart
     only_double = (ratio > _MOST_SINGLE) & (not all(are_single))
     rounding = _ROUNDING * np.where(only_double, np.finfo(np.float64).eps, np.finfo(np.float32).eps) * ratio

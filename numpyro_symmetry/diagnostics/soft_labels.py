@@ -263,9 +263,14 @@ def _moments(
     mean, scale = {}, {}
     for name, given in opened.items():
         values, axes = np.asarray(given, float), family.axes.get((name, "first"), ())
-        # about a middle that no label changes, for squares of what is far from zero hide how it varies
-        middle = np.zeros(()) if any(axis.signed for axis in axes) else values.mean(pooled_axes(axes), keepdims=True)[0]
-        first = _moved(values - middle, axes, labels).mean(0)
-        second = _moved(np.square(values - middle), without_signs(axes), labels).mean(0)
-        mean[name], scale[name] = middle + first, np.sqrt(np.maximum(second - np.square(first), 0.0))
+        pooled, is_signed = pooled_axes(axes), any(axis.signed for axis in axes)
+        # about a middle and in units that no label changes: squares of what is far from zero, or very large or small,
+        # say nothing of how it varies
+        middle = np.zeros(()) if is_signed else values.mean(pooled, keepdims=True)[0]
+        largest = np.abs(values - middle).max(pooled, keepdims=True)[0]
+        unit = np.where(largest > 0, largest, 1.0)
+        read = (values - middle) / unit
+        first = _moved(read, axes, labels).mean(0)
+        second = _moved(np.square(read), without_signs(axes), labels).mean(0)
+        mean[name], scale[name] = middle + unit * first, unit * np.sqrt(np.maximum(second - np.square(first), 0.0))
     return mean, scale

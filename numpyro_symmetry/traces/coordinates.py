@@ -143,7 +143,7 @@ def _standardized(values: Any, raw: Coordinate, *, standardize: bool) -> Coordin
             f"Site {raw.site!r} holds values up to {_largest(values, np.abs):g}, too large to add up: rescale it."
         )
     if standardize:
-        return raw._replace(center=center, scale=_deviation(values, raw, pooled, center))
+        return raw._replace(center=center, scale=deviation(values, raw, pooled, center))
     size = _largest(values, lambda x: np.abs(raw(x) - center))
     limit = _FAR_SINGLE if values.dtype == np.float32 else _FAR
     if size and not 1 / limit < size < limit:
@@ -154,8 +154,8 @@ def _standardized(values: Any, raw: Coordinate, *, standardize: bool) -> Coordin
     return raw._replace(center=center)
 
 
-def _deviation(values: Any, raw: Coordinate, pooled: tuple[int, ...], center: np.ndarray) -> np.ndarray:
-    """Pooled standard deviations; one where there is no spread."""
+def deviation(values: Any, raw: Coordinate, pooled: tuple[int, ...], center: np.ndarray) -> np.ndarray:
+    """Standard deviations ``(*opened shape)`` about a centre, pooled; one where there is no spread."""
     with np.errstate(over="ignore"):
         variance = _mean(values, raw, pooled, lambda x: np.square(x - center))
     if ((variance > _FAR**-2) & (variance < _FAR**2)).all():

@@ -256,6 +256,17 @@ def test_positive_values_have_no_sign_to_suspect():
     assert "not a matter of labels" in found.warnings[0]
 
 
+@pytest.mark.parametrize("unit", [2.0**530, 2.0**-560])
+def test_invariants_do_not_depend_on_units(unit):
+    values, (one, other) = traces.mixture(draws=50)[0], ([], [])
+    for found, size in ((one, 1.0), (other, unit)):
+        scaled = values | {"loc": size * values["loc"]}
+        found += report(rebase(scaled, traces.MIXTURE, null=False), progress_bar=False).rows
+    assert [row.name for row in one] == [row.name for row in other]
+    # the two values in the middle are equally far from it, and rounding says which is nearer
+    np.testing.assert_allclose([row[1:6] for row in one], [row[1:6] for row in other], rtol=5e-3)
+
+
 def test_units_that_pair_positive_numbers_otherwise_are_no_matter_of_signs():
     # every invariant of the one site agrees: which numbers go together is not among them
     pairs = np.array([[[1.0, 5.0], [2.0, 6.0], [3.0, 7.0]], [[1.0, 6.0], [2.0, 7.0], [3.0, 5.0]]])

@@ -97,13 +97,13 @@ def test_slots_are_as_wide_as_they_are_where_relabelling_narrows_them():
     assert np.abs(scale - 1.0).max() < 4.0 * error
 
 
-@pytest.mark.parametrize("offset", [1e6, -1e8])
-def test_deviations_do_not_depend_on_how_far_from_zero_slots_are(offset):
+@pytest.mark.parametrize(("offset", "unit"), [(1e6, 1.0), (-1e8, 1.0), (0.0, 1e160), (0.0, 1e-170)])
+def test_deviations_do_not_depend_on_units_and_on_how_far_from_zero_slots_are(offset, unit):
     draws = overlapping(3, (150,), [0.0, 1.5, 3.0])
-    columns = {"loc": np.stack([draws["loc"] + offset, draws["loc"]], 2)}
+    columns = {"loc": np.stack([unit * draws["loc"] + offset, draws["loc"]], 2)}
     found = soft_labels(rebase(columns, Symmetry({"loc": ("component", None)}), null=False))
-    np.testing.assert_allclose(found.scale["loc"][:, 0], found.scale["loc"][:, 1], rtol=1e-5)
-    np.testing.assert_allclose(found.mean["loc"][:, 0] - offset, found.mean["loc"][:, 1], atol=1e-5)
+    np.testing.assert_allclose(found.scale["loc"][:, 0] / unit, found.scale["loc"][:, 1], rtol=1e-5)
+    np.testing.assert_allclose((found.mean["loc"][:, 0] - offset) / unit, found.mean["loc"][:, 1], atol=1e-5)
 
 
 def test_what_slots_and_units_are_called_changes_nothing():
