@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
@@ -114,7 +115,8 @@ def blaming_sites(
     """Around guides that run their model out of our reach: name the site that was sampled where JAX transforms.
 
     Or the one to whose support NumPyro knows no way, or that a guide starts at values of another shape than the
-    model draws; or the data that have no rows; or say that these are no arguments of the model.
+    model draws, or that no start makes probable; or the data that have no rows; or say that these are no arguments of
+    the model.
     """
     try:
         yield
@@ -127,6 +129,9 @@ def blaming_sites(
         refuse_misfit(model, args, kwargs)
         for start in filter(None, (getattr(guide, "init_loc_fn", None) for guide in guides)):
             refuse_misshapen_starts(start, latent_of(trace_model(model, args, kwargs, jax.random.key(0))))
+        raise
+    except RuntimeError:  # no values are found to start from
+        _refuse_unscored(trace_model(model, args, kwargs, jax.random.key(0)))
         raise
     for prototype in filter(None, (getattr(guide, "prototype_trace", None) for guide in guides)):
         _refuse_misshapen({name: site["value"] for name, site in latent_of(prototype).items()}, prototype)
@@ -144,6 +149,19 @@ def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
     drawn = {name: site for name, site in latent.items() if site["kwargs"]["rng_key"] is not None}
     given = {name: start({**site, "value": None}) for name, site in drawn.items()}
     _refuse_misshapen({name: x for name, x in given.items() if x is not None}, latent)
+
+
+def _refuse_unscored(trace: Trace) -> None:
+    """Refuse data without a finite log probability where the model draws its latent sites."""
+    for name, site in observed_of(trace).items():
+        with numpyro.validation_enabled(False):  # NumPyro would warn of what is about to be said
+            total = float(jnp.sum(site["fn"].log_prob(site["value"])))
+        if not np.isfinite(total):
+            raise SymmetryError(
+                f"Observed site {name!r} has log probability {total:g} at a draw of the prior, and NumPyro finds no "
+                "values from which the guide could start: remove missing data, of the model's other arguments too, or "
+                "mask them (numpyro.handlers.mask), and keep data within the support of their distribution."
+            )
 
 
 def _refuse_misshapen(values: Mapping[str, Any], sites: Trace) -> None:

@@ -678,6 +678,11 @@ def test_data_that_are_missing_are_named(checked):
         shared().elbo_bounds(KEY, GOOD, broken, num_particles=32)
     with pytest.raises(SymmetryError, match=r"Argument '\[0\]' is a masked array"):
         shared().elbo_bounds(KEY, GOOD, np.ma.masked_array(Y, np.isnan(broken)), num_particles=32)
+    fresh = AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc"), check=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPyro's own, of the same
+        with pytest.raises(SymmetryError, match="site 'y' has log probability nan"):
+            fresh.setup(KEY, broken)
 
 
 def test_a_guide_set_up_in_single_precision_is_evaluated_in_double():

@@ -116,7 +116,7 @@ def _by_entry(log_scales: Array, squares: Array) -> Array:
 
 def log_prob(precision: Precision, deviation: Array) -> Array:
     """Log density of a deviation from the mean, nats, over all columns."""
-    columns, square = deviation.size // deviation.shape[0], jnp.sum(precision.whitened(deviation) ** 2)
+    columns, square = math.prod(deviation.shape[1:]), jnp.sum(precision.whitened(deviation) ** 2)
     return 0.5 * (columns * log_determinant(precision.factor) - square - deviation.size * math.log(2.0 * math.pi))
 
 

@@ -337,8 +337,8 @@ def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
     if others := [site for site in layout.sites if site not in found]:
         raise UnsupportedGuideError(
             f"The guide draws {others} as independent Gaussians where it was set up, and here by other distributions, "
-            "as an argument of its own or a handler around it (mask) makes them. Make a guide anew, and call it in the "
-            "same way at its set-up; the parameters may stay."
+            "as an argument or a handler around it (mask) makes them. Make a guide anew, and set it up as it is called "
+            "here; the parameters may stay."
         )
 
     def of(name: str) -> dict[str, Array]:
