@@ -115,7 +115,7 @@ def blaming_sites(
     """Around guides that run their model out of our reach: name the site that was sampled where JAX transforms.
 
     Or the one to whose support NumPyro knows no way, or that a guide starts at values of another shape than the
-    model draws, or that no start makes probable; or the data that have no rows; or say that these are no arguments of
+    model draws, or whose data hold NaN; or the data that have no rows; or say that these are no arguments of
     the model.
     """
     try:
@@ -152,15 +152,15 @@ def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
 
 
 def _refuse_unscored(trace: Trace) -> None:
-    """Refuse data without a finite log probability where the model draws its latent sites."""
+    """Refuse data whose log probability is NaN at a draw of the prior; minus infinity may be that draw's fault."""
     for name, site in observed_of(trace).items():
         with numpyro.validation_enabled(False):  # NumPyro would warn of what is about to be said
             total = float(jnp.sum(site["fn"].log_prob(site["value"])))
-        if not np.isfinite(total):
+        if np.isnan(total):
             raise SymmetryError(
-                f"Observed site {name!r} has log probability {total:g} at a draw of the prior, and NumPyro finds no "
+                f"Observed site {name!r} has log probability nan at a draw of the prior, and NumPyro finds no "
                 "values from which the guide could start: remove missing data, of the model's other arguments too, or "
-                "mask them (numpyro.handlers.mask), and keep data within the support of their distribution."
+                "mask them (numpyro.handlers.mask)."
             )
 
 
