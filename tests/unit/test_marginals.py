@@ -12,7 +12,7 @@ from numpyro import handlers
 from numpyro.infer import autoguide
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
-from numpyro_symmetry.guides.symmetrized.layout import density_of, draws_of
+from numpyro_symmetry.guides.symmetrized.layout import density_of, draw_of, draws_of
 
 Y = np.random.default_rng(1).normal(size=12)
 
@@ -68,6 +68,14 @@ def factors_of(key, base, trace, layout, args, kwargs):
 def traced(guide, params, seed=1):
     with handlers.seed(rng_seed=seed), handlers.substitute(data=params):
         return handlers.trace(guide.base).get_trace(Y)
+
+
+def test_shares_that_a_group_permutes_are_read_by_their_logarithms():
+    guide = set_up("full", mixture, COMPONENTS)
+    trace = traced(guide, {})
+    draw = draw_of(guide.base, trace, guide.layout)
+    np.testing.assert_allclose(draw["weights"], np.log(trace["weights"]["value"]), rtol=1e-6)
+    np.testing.assert_array_equal(draw["loc"], trace["loc"]["value"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
