@@ -129,11 +129,7 @@ def proposal_of_draws(
     continuous = handlers.block(handlers.seed(function, rng_key), hide=discrete) if discrete else function
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
     guide = _symmetrized(base, model, symmetry, signs=signs)
-    try:
-        set_up_to_weigh(guide, rng_key, args, kwargs)
-    except RuntimeError:  # NumPyro, which finds no place to start, does not say why
-        _refuse_data_outside(model_trace)
-        raise
+    set_up_to_weigh(guide, rng_key, args, kwargs)
     _warn_of_part(guide)
     first, rest = slice_of_chains(trace, slice(None, half)), slice_of_chains(trace, slice(half, None))
     first, rest = _rebased(first, rest if halve else None, averaged_over(guide).symmetry, rng_key)
@@ -255,18 +251,6 @@ def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
             f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(where)}. Leave "
             "those data out, or mask them (numpyro.handlers.mask)."
         )
-
-
-def _refuse_data_outside(trace: dict[str, Any]) -> None:
-    """Refuse data that lie outside of the support of their site, but for those that a mask hides."""
-    for name, site in observed_of(trace).items():
-        support, value = site["fn"].support, jnp.asarray(site["value"])
-        outside = ~np.asarray(support(value)) & ~np.isfinite(np.asarray(log_prob_of(site)))
-        if outside.any():
-            raise SymmetryError(
-                f"Observed site {name!r} holds {outside.sum()} values of {outside.size} outside of its support, "
-                f"{support}, where the model has no density. Leave them out, or mask them (numpyro.handlers.mask)."
-            )
 
 
 def _not_numbers(name: str, values: Any) -> list[str]:

@@ -6,6 +6,7 @@ Sites with an improper prior have no draw; they get a value all the same.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -115,7 +116,7 @@ def blaming_sites(
     """Around guides that run their model out of our reach: name the site that was sampled where JAX transforms.
 
     Or the one to whose support NumPyro knows no way, or that a guide starts at values of another shape than the
-    model draws, or whose data hold NaN; or the data that have no rows; or say that these are no arguments of
+    model draws, or whose data have no density; or the data that have no rows; or say that these are no arguments of
     the model.
     """
     try:
@@ -152,11 +153,21 @@ def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
 
 
 def _refuse_unscored(trace: Trace) -> None:
-    """Refuse data whose log probability is NaN at a draw of the prior; minus infinity may be that draw's fault."""
+    """Refuse data of no density at a draw of the prior, but for minus infinity, which may be that draw's fault."""
     for name, site in observed_of(trace).items():
-        with numpyro.validation_enabled(False):  # NumPyro would warn of what is about to be said
-            total = float(jnp.sum(site["fn"].log_prob(site["value"])))
-        if np.isnan(total):
+        fn, value = site["fn"], jnp.asarray(site["value"])
+        with numpyro.validation_enabled(False):
+            log_prob = np.asarray(fn.log_prob(value))
+        with warnings.catch_warnings():
+            # where NumPyro checks values, it warns of what is about to be said
+            warnings.simplefilter("ignore", UserWarning)
+            outside = ~np.asarray(fn.support(value)) & ~np.isfinite(np.asarray(fn.log_prob(value)))
+        if outside.any() and not np.isnan(value).any():
+            raise SymmetryError(
+                f"Observed site {name!r} holds {outside.sum()} values of {outside.size} outside of its support, "
+                f"{fn.support}, where the model has no density. Leave them out, or mask them (numpyro.handlers.mask)."
+            )
+        if np.isnan(log_prob).any():
             raise SymmetryError(
                 f"Observed site {name!r} has log probability nan at a draw of the prior, and NumPyro finds no "
                 "values from which the guide could start: remove missing data, of the model's other arguments too, or "
