@@ -427,6 +427,9 @@ def test_invariants_are_of_the_chains_that_they_name_where_there_are_as_many_dra
         for f in (given.values, given.T)
     ]
     assert of_report[0] == of_report[1] > 2.0
+    named = given.assign_coords(chain=range(4), draw=range(4))
+    with pytest.raises(SymmetryError, match="'f' and 'g' have the same coordinates along 'draw' in two orders"):
+        report(out, invariants={"f": named, "g": named[:, ::-1]})
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,14 @@ def test_superchains_that_never_move_and_differ_are_infinitely_far_apart(size, d
     assert nested_r_hat(relabelled(loc), groups)["Σ loc"] == np.inf
 
 
+def test_one_superchain_that_moves_gives_the_others_a_variance():
+    rng = np.random.default_rng(0)
+    moved = rng.standard_normal((24, 3)) * (GROUPS == 2)[:, None] + 0.1 * GROUPS[:, None]
+    loc = np.array([-3.0, 0.0, 3.0]) + rng.standard_normal((24, 3, 3))
+    found = nested_r_hat(relabelled(loc), GROUPS, invariants={"moved": moved})
+    assert found["moved"] == pytest.approx(slow(moved, GROUPS))
+
+
 def test_what_is_not_a_number_is_said_and_no_comfort():
     loc = np.array([-3.0, 0.0, 3.0]) + np.random.default_rng(0).standard_normal((24, 3, 3))
     broken = np.ptp(loc, axis=2)

@@ -102,6 +102,10 @@ def test_other_draws_are_not_mixed_in(out, tmp_path):
     still.to_zarr(tmp_path / "beside.zarr", progress_bar=False)
     with pytest.raises(SymmetryError, match="relabelled otherwise"):
         moved.to_zarr(tmp_path / "beside.zarr", progress_bar=False)
+    # and of a symmetry that names fewer sites
+    fewer = out._replace(symmetry=out.symmetry.restrict(sites=["loc"]))
+    with pytest.raises(SymmetryError, match="relabelled otherwise"):
+        fewer.to_zarr(path, progress_bar=False)
     with pytest.raises(TypeError, match="named dimensions.*got dict"):
         rebase({"loc": np.ones((5, 2))}, MIXTURE.restrict(sites=["loc"]), null=False).to_zarr(path)
     with pytest.raises(TypeError, match="progress_bar"):
