@@ -18,6 +18,7 @@ from numpyro_symmetry import devices
 from numpyro_symmetry.diagnostics import modes
 from numpyro_symmetry.guides.inputs import holders_of_observations, inducing_inputs
 from numpyro_symmetry.models import trace_model
+from numpyro_symmetry.models.compat import as_threefry
 
 LOC = np.random.default_rng(0).normal([-3.0, 0.0, 3.0], 0.1, (2, 60, 3))
 SYMMETRY = ns.Symmetry.mixture("loc")
@@ -111,6 +112,9 @@ def test_a_guide_by_hand_is_drawn_from_with_keys_of_any_generator(fitted):
             numpyro.sample("loc", dist.Normal(0.0, 1.0))
 
     guide = ns.AutoSymmetrized(by_hand, SYMMETRY, model=mixture, check=False)
+    for key in (jax.random.key(7), jax.random.PRNGKey(7)):
+        # what it takes it is given, so that draws are those of NumPyro
+        assert as_threefry(key) is key
     for kind in ("rbg", "unsafe_rbg"):
         assert np.isfinite(guide.sample_posterior(jax.random.key(7, impl=kind), {}, fitted.y)["loc"]).all()
 
