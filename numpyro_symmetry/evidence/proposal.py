@@ -53,8 +53,9 @@ from numpyro_symmetry.traces.coordinates import is_positive
 
 # with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth at N = 10 d
 _DRAWS_PER_NUMBER = 10
-# what rounding in float64 leaves of a width, an eigenvalue or a log order that is zero
-_NO_WIDTH = _NO_ORDER = 1e-10
+# what rounding in float64 leaves of an eigenvalue or a log order that is zero, and of a width beside where it lies
+_NO_EIGENVALUE = _NO_ORDER = 1e-10
+_NO_WIDTH = 1e-13
 
 
 class Proposal(NamedTuple):
@@ -93,7 +94,9 @@ def proposal_of_guide(
     if isinstance(guide, AutoLaplaceApproximation):
         refuse_wrong_parameters(trace_model(guide, args, kwargs, rng_key), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
-        _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
+        _refuse_no_volume(
+            np.diagonal(gaussian.scale_tril), _NO_WIDTH * np.abs(gaussian.loc), "Laplace's approximation, at its mode,"
+        )
         names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
         params = {**params, names[0]: gaussian.loc, names[1]: gaussian.scale_tril}
         guide = AutoMultivariateNormal(function, prefix=guide.prefix)
@@ -205,11 +208,11 @@ def _gaussian(moments: Moments) -> dict[str, Array]:
     size = np.sqrt(np.diagonal(moments.about) if is_full else moments.about)
     scale = size / math.sqrt(moments.count - 1)
     of_draws = "The Gaussian fitted to the draws", _AS_SAMPLED
-    _refuse_no_volume(scale, *of_draws)
+    _refuse_no_volume(scale, _NO_WIDTH * np.abs(loc), *of_draws)
     if not is_full:
         return {"auto_loc": jnp.asarray(loc), "auto_scale": jnp.asarray(scale)}
     correlation = moments.about / size[:, None] / size
-    _refuse_no_volume(np.linalg.eigvalsh(correlation), *of_draws)
+    _refuse_no_volume(np.linalg.eigvalsh(correlation), _NO_EIGENVALUE, *of_draws)
     scale_tril = scale[:, None] * np.linalg.cholesky(correlation)
     return {"auto_loc": jnp.asarray(loc), "auto_scale_tril": jnp.asarray(scale_tril)}
 
@@ -297,8 +300,8 @@ def _unconstrained_size(site: Mapping[str, Any]) -> int:
     return math.prod(biject_to(site["fn"].support).inverse_shape(np.shape(site["value"])))
 
 
-def _refuse_no_volume(widths: np.ndarray, what: str, remedy: str = "") -> None:
-    if not (np.asarray(widths) > _NO_WIDTH).all():
+def _refuse_no_volume(widths: np.ndarray, none: Any, what: str, remedy: str = "") -> None:
+    if not (np.asarray(widths) > none).all():
         raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.{remedy}")
 
 

@@ -133,7 +133,7 @@ def _only_permutes(proof: Proof) -> bool:
     for at in proof.places:
         base = at.log_probs
         entries = np.sort(np.ravel(base[site]))
-        own_rounding = frozen.rounding.relative * (1.0 + float(np.abs(entries).max(initial=0.0)))
+        own_rounding = frozen.allows([site], float(np.abs(entries).max(initial=0.0)))
         for trial in trials:
             after = frozen.at(action.move(trial, at.values)).log_probs
             difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)

@@ -22,6 +22,8 @@ from numpyro_symmetry.symmetry.errors import NotFiniteError
 # how far out edges of supports are met, and where tails are compared, in units of the prior's spread
 _FAR, _TAILS = 30.0, (5.0, 30.0)
 _STRETCHES = (1.0, 1.5)
+# points by which the size of an output is judged
+_NUM_SIZED = 3
 # by what factor points come nearer after one at which rounding would decide
 _NEARER = 0.7
 # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
@@ -58,10 +60,19 @@ class Evidence(NamedTuple):
 
 def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
     """Points at which symmetries of a model are tried, none of them far out."""
+    frozen = _in_units(frozen) if frozen.is_function else frozen
     places, is_near = points(frozen, rng, num_points)
     # near the edges of supports the log joint need not be finite
     edges = [draw(frozen, rng, _FAR) for _ in range(EFFORT.num_edges)]
     return Evidence(frozen, places, edges, [], is_near=is_near)
+
+
+def _in_units(frozen: FrozenModel) -> FrozenModel:
+    """A function whose outputs are measured by how large they are: in single precision one alone may cancel."""
+    rng = np.random.default_rng(0)
+    found = frozen.log_probs_of(stacked([draw(frozen, rng, 1.0) for _ in range(_NUM_SIZED)]))
+    sizes = {name: float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for name, x in found.items()}
+    return frozen._replace(units={name: min(size, 1.0) or 1.0 for name, size in sizes.items()})
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
@@ -71,12 +82,12 @@ def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in batches)))
 
 
-def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
-    """A point as another order of rounding might give it: every real value x moved by ±(size·x + absolute)."""
+def nudged(place: Values, size: float, of_largest: float = 0.0) -> Values:
+    """A point as another order of rounding might give it: every real x moved by ±(size·x + of_largest·max|x|)."""
 
     def nudged_array(x: Any) -> np.ndarray:
         value, sign = np.asarray(x), 1.0 - 2.0 * (np.arange(x.size).reshape(x.shape) % 2)
-        return (value + sign * (size * value + absolute)).astype(value.dtype)
+        return (value + sign * (size * value + of_largest * np.abs(value).max(initial=0.0))).astype(value.dtype)
 
     return {name: nudged_array(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 

@@ -9,6 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -80,6 +81,8 @@ class FrozenModel(NamedTuple):
         Latent sites that nothing reads but their own prior, a proper one; and sites whose prior reads no other site.
     is_function
         Whether the model is a function, whose outputs take the place of log probabilities.
+    units
+        Output of a function -> its unit, at most one: log probabilities are measured in nats, outputs in anything.
     """
 
     log_probs: Callable[[Batch, Any], Batch]
@@ -94,6 +97,7 @@ class FrozenModel(NamedTuple):
     unread: set[str]
     alone: set[str]
     is_function: bool
+    units: Mapping[str, float] = MappingProxyType({})
 
     @property
     def nouns(self) -> Nouns:
@@ -104,6 +108,10 @@ class FrozenModel(NamedTuple):
     def sizes(self) -> dict[str, int]:
         """Latent site -> number of its values."""
         return {name: math.prod(shape) for name, shape in self.sites.shapes.items()}
+
+    def allows(self, sites: Iterable[str], size: float) -> float:
+        """How far rounding may move terms of this size."""
+        return self.rounding.allows(size, min(self.units.get(site, 1.0) for site in sites))
 
     def at(self, values: Values) -> Point:
         """A point, with the scaled log probability of each site there."""

@@ -42,9 +42,9 @@ class Rounding(NamedTuple):
         """
         return 1e3 if self.is_double else 1e2
 
-    def allows(self, size: float) -> float:
-        """Nats by which rounding may move a log probability of this size."""
-        allowed = self.relative * (1.0 + size)
+    def allows(self, size: float, unit: float = 1.0) -> float:
+        """Nats by which rounding may move a log probability of this size, or an output of a function in its unit."""
+        allowed = self.relative * (unit + size)
         return min(allowed, max(_MOST, NUDGE * size)) if self.is_double else allowed
 
 

@@ -202,20 +202,20 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: Batch) -> list[Gap]
     their sum counts, against the size of those terms that change at all: a likelihood of 1e9 nats, or a large prior
     elsewhere, would hide any other.
     """
-    count, allows = len(next(iter(after.values()))), frozen.rounding.allows
+    count = len(next(iter(after.values())))
     change = {name: (np.asarray(after[name], float) - before[name]).reshape(count, -1) for name in before}
     size = {name: np.abs(np.asarray(before[name], float)) for name in before}
     data = [name for name in frozen.data_sites if name in before]
     rest = [name for name in before if name not in data]
     nats = [np.abs(change[name]).max(1, initial=0.0) for name in data]
-    allowed = [np.full(count, allows(float(size[name].max(initial=0.0)))) for name in data]
+    allowed = [np.full(count, frozen.allows([name], float(size[name].max(initial=0.0)))) for name in data]
     sites = [[name] * count for name in data]
     if rest:
         sums = np.stack([change[name].sum(1) for name in rest])
         norms = np.array([np.linalg.norm(size[name]) for name in rest])
         moved_at_all = np.stack([change[name].any(1) for name in rest])
         nats.append(np.abs(sums.sum(0)))
-        allowed.append(np.array([allows(float(x)) for x in norms @ moved_at_all]))
+        allowed.append(np.array([frozen.allows(rest, float(x)) for x in norms @ moved_at_all]))
         sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
     gaps = [
         [Gap(site, float(x), float(y)) for site, x, y in zip(*term, strict=True)]

@@ -371,7 +371,7 @@ def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str])
         if not all(_close(x, y) for x, y in zip(support, after.supports[name], strict=True)):
             return f"the support of {name!r} depends on them"
     for name, density in before.densities.items():
-        if name not in sites and not _close(density, after.densities[name]):
+        if name not in sites and not _close(density, after.densities[name], unit=1.0):
             *_, fn = layers(trace[name]["fn"])
             unknown = f"{name!r} depends on them and is a {type(fn).__name__}, of no known linear predictor"
             prior = f"the prior of {name!r} depends on them{_way_out(name, trace)}"
@@ -389,7 +389,8 @@ def _way_out(name: str, trace: Trace) -> str:
     )
 
 
-def _close(a: Any, b: Any) -> bool:
+def _close(a: Any, b: Any, unit: float = 0.0) -> bool:
+    """Whether numbers are alike beside how large they are; only log densities have a unit, the nat."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    size = 1.0 + max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
+    size = unit + max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
     return bool((np.abs(a - b) <= _TOLERANCE * size).all())

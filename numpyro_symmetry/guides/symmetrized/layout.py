@@ -44,8 +44,8 @@ from numpyro_symmetry.symmetry.restriction import with_total
 # draws for the moments of Gaussians that propose elements: bounds are valid whatever these are, and so many draws know
 # a mean to a fifth of a standard deviation
 _NUM_MOMENT_DRAWS = 32
-# least standard deviations, of draws that are all alike, so that nothing is divided by zero; of whole numbers that of a
-# uniform one wide, for a draw that is new is at least as far away
+# least standard deviations, of draws that are all alike, so that nothing is divided by zero: as a part of how far apart
+# all entries of a site lie, and of whole numbers that of a uniform one wide, for a draw that is new is that far away
 _SMALLEST_SCALE, _SMALLEST_SCALE_OF_INTEGERS = 1e-6, math.sqrt(1 / 12)
 
 
@@ -279,14 +279,20 @@ def _alike(
         return GaussianFactors(loc, scale)
     draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
     by_site = _by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened)
-    least = {
-        site: jnp.full_like(x, _SMALLEST_SCALE_OF_INTEGERS if layout.supports[site].is_discrete else _SMALLEST_SCALE)
+    steps = {
+        site: jnp.full_like(x, _SMALLEST_SCALE_OF_INTEGERS if layout.supports[site].is_discrete else 0.0)
         for site, x in by_site.items()
     }
-    least = layout.view.open(least, common=True)
+    steps = layout.view.open(steps, common=True)
+
+    def variance(site: str, x: Array) -> Array:
+        apart = jax.lax.stop_gradient(x.std())
+        least = _SMALLEST_SCALE * jnp.where(apart > 0, apart, 1.0)
+        return x.var(0, ddof=1) + least**2 + steps[site] ** 2
+
     return GaussianFactors(
         {site: value.mean(0) for site, value in draws.items()} | loc,
-        _widened(layout, {site: jnp.sqrt(x.var(0, ddof=1) + least[site] ** 2) for site, x in draws.items()}) | scale,
+        _widened(layout, {site: jnp.sqrt(variance(site, x)) for site, x in draws.items()}) | scale,
     )
 
 
