@@ -270,6 +270,8 @@ def substitute_forward(coefficients: Array, right: Array) -> Array:
     Array
         Of the shape of ``right``.
     """
+    if not right.size:  # a loop of no turns is traced all the same, and finds no row to write to
+        return right.astype(jnp.result_type(coefficients, right))
     return _substitute(*varying_alike((coefficients, right)))
 
 

@@ -45,6 +45,7 @@ from numpyro_symmetry.models import (
 )
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.given_values import left_to_chance, parameters
 from numpyro_symmetry.models.unconstrained import bijection_to, unconstrain
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -124,6 +125,7 @@ def proposal_of_draws(
     function, args, kwargs = model
     model_trace, latents, discrete = _latents(model, rng_key)
     refuse_without_prior(function, args, kwargs, model_trace)
+    _refuse_chance(model, model_trace)
     size = sum(map(_unconstrained_size, latents.values()))
     trace = on_supports(draws_of_sites(data, latents), latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
@@ -253,6 +255,18 @@ def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
         raise SymmetryError(
             f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(where)}. Leave "
             "those data out, or mask them (numpyro.handlers.mask)."
+        )
+
+
+def _refuse_chance(model: Model, trace: dict[str, Any]) -> None:
+    """Refuse models that draw what the draws do not hold: a sampler has held it, and weights are of other values."""
+    place = parameters(trace) | {name: site["value"] for name, site in latent_of(trace).items()}
+    if found := left_to_chance(*model, trace, place):
+        raise SymmetryError(
+            f"The distributions of {found} are left to chance at given latent sites: the model draws random numbers "
+            "(dropout), or hides a site of its own (handlers.block). Draws belong to one value of these, which they do "
+            "not say. Leave random numbers out, or seed the model before it is sampled (handlers.seed(model, "
+            "rng_seed=0)); pass the whole model, with draws of its hidden sites."
         )
 
 

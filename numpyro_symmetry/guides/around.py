@@ -16,7 +16,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.kinds import latents_of, parts_of
-from numpyro_symmetry.models import Trace, is_observed
+from numpyro_symmetry.models import Trace, is_observed, parameter_sites, trace_model
 from numpyro_symmetry.models.compat import is_reparametrised
 from numpyro_symmetry.models.fitted import refuse_misshapen
 from numpyro_symmetry.symmetry import UnsupportedGuideError
@@ -31,16 +31,26 @@ class AsDrawn(Messenger):
     size that were handed on to an autoguide: within they would be errors that name neither, or a bound of nothing.
     """
 
-    def __init__(self, guide: object) -> None:
+    def __init__(self, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._name = type(guide).__name__
+        self._start = lambda: parameter_sites(trace_model(guide, args, kwargs, jax.random.key(0)))
         # a guide by hand may be written for values of any size
         self._has_sizes = all(isinstance(part, AutoGuide) for part in parts_of(guide))
         super().__init__()
 
     def __enter__(self) -> dict[str, dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]
         self._sites: dict[str, dict[str, Any]] = {}
+        self._trees: dict[str, Any] = {}
         super().__enter__()
         return self._sites
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        """Say that a network was handed parameters of another size, where that is why it does not run."""
+        super().__exit__(kind, error, traceback)
+        if self._trees and isinstance(error, TypeError | ValueError):
+            start = self._start()
+            for name in self._trees.keys() & start.keys():
+                refuse_misshapen(name, start[name]["value"], self._trees[name])
 
     def process_message(self, msg: Any) -> None:
         """Keep what a site is before handlers further out see it."""
@@ -62,7 +72,9 @@ class AsDrawn(Messenger):
                 "no density of its own: train its parameters."
             )
         start = msg["args"][0] if msg["type"] == "param" and msg["args"] else None
-        # a network reads its parameters, a tree of arrays, before it says how they start
+        if start is None and msg["type"] == "param" and msg["value"] is not None:
+            # a network reads its parameters, a tree of arrays, before it says how they start
+            self._trees[msg["name"]] = msg["value"]
         if start is None or not self._has_sizes:
             return
         try:

@@ -15,6 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.models.sites import Trace, drawn_shape, is_fitted, settings_of
 from numpyro_symmetry.models.unconstrained import inverse
 
@@ -35,6 +36,19 @@ def trace_given(
     ):
         model(*args, **kwargs)
     return trace
+
+
+def left_to_chance(
+    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace, place: Mapping[str, Any]
+) -> list[str]:
+    """Sample sites whose distributions differ from run to run where parameters and all latent sites are given."""
+    plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
+
+    def distributions(given: dict[str, Any]) -> dict[str, Any]:
+        found = trace_given(model, args, kwargs, plates | dict(place), seed=given["key"])
+        return {name: jax.tree.leaves(site["fn"]) for name, site in found.items() if site["type"] == "sample"}
+
+    return [name for name, read in dependencies(distributions, {"key": jax.random.PRNGKey(0)}).items() if read]
 
 
 class _StateAside(Messenger):

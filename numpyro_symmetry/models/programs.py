@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import types
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -75,6 +76,9 @@ def _context(*, double: bool) -> ExitStack:
     # another context than the session's has whatever runs in it compiled anew
     if double != session_precision().traced_in_double:
         stack.enter_context(jax.enable_x64(double))
+        # a network that updates its own state in single precision: JAX says that it is going to refuse this
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("error", "scatter inputs have incompatible types", FutureWarning)
     if double:
         stack.enter_context(jax.default_matmul_precision("highest"))
     return stack

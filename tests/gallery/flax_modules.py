@@ -140,6 +140,18 @@ class NnxConv(nnx.Module):
         return self.out(nnx.relu(self.second(x)).mean((1, 2)))
 
 
+class NnxBatchNorm(nnx.Module):
+    """Five units behind a batch norm, which keeps its running averages in the precision that it was made in."""
+
+    def __init__(self, rngs):
+        self.first = nnx.Linear(3, 5, use_bias=False, rngs=rngs)
+        self.norm = nnx.BatchNorm(5, rngs=rngs)
+        self.out = nnx.Linear(5, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(nnx.relu(self.norm(self.first(x))))
+
+
 class NnxTwoLayers(nnx.Module):
     """Two hidden layers."""
 

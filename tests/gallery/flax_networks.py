@@ -122,6 +122,18 @@ def nnx_convnet(images, labels):
     classify(random_nnx_module("nn", NnxConv(nnx.Rngs(0)), prior=dist.Normal(0, 1))(images), labels)
 
 
+@CASES.add("nnx-batch-norm", "S5", X, Y, needs=("flax",))
+def nnx_batch_norm(x, y):
+    """An nnx batch norm in training mode, which scatters new running averages into its state."""
+    from flax import nnx
+    from numpyro.contrib.module import random_nnx_module
+
+    from tests.gallery.flax_modules import NnxBatchNorm
+
+    net = random_nnx_module("nn", NnxBatchNorm(nnx.Rngs(0)), prior=dist.Normal(0, 1))
+    observe(net(x)[:, 0], y)
+
+
 @CASES.add("nnx-params", "S4 x S5", SEQUENCES, IMAGE_LABELS, needs=("flax",))
 def nnx_params(x, labels):
     """An nnx network whose parameters are optimised."""

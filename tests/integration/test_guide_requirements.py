@@ -412,6 +412,22 @@ def test_parameters_of_a_guide_of_another_size_are_refused_as_such(name):
         svi.init(KEY, x, x[:, 0], init_params=WIDER[name])
 
 
+@pytest.mark.parametrize("name", ["symmetrized", "follows", "symmetrized follows"])
+def test_a_network_of_another_size_that_is_handed_to_a_flow_is_refused_as_such(name):
+    def guide(num_inputs):
+        flow = AutoIAFNormal(tanh_network, hidden_dims=[num_inputs], num_flows=1)
+        inner = flow if name == "symmetrized" else AutoConditional(flow, ["v"], inducing=4)
+        return inner if name == "follows" else AutoSymmetrized(inner, UNITS, check=False)
+
+    x = jnp.linspace(-1.0, 1.0, 9)[:, None]
+    wide, narrow = (SVI(tanh_network, guide(size), optax.adam(0.1), Trace_ELBO()) for size in (12, 8))
+    params = wide.get_params(wide.init(KEY, x, x[:, 0]))
+    with pytest.raises(
+        SymmetryError, match=r"Parameter 'auto_arn__0\$params.*' must have shape .*; got .*, of the same"
+    ):
+        narrow.init(KEY, x, x[:, 0], init_params=params)
+
+
 def test_a_flow_whose_parameters_are_trees_trains():
     """It reads them before it says how they start."""
     guide = AutoSymmetrized(AutoIAFNormal(mixture, hidden_dims=[4]), Symmetry.mixture("loc"), check=False)

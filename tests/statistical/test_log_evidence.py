@@ -633,6 +633,22 @@ def test_draws_of_other_data_are_refused():
         log_evidence({"loc": DRAWS}, model, (0.3,), symmetry=NO_SYMMETRY)
 
 
+@pytest.mark.parametrize("hidden", ["random numbers", "a site", "a prior's site"])
+def test_draws_of_a_model_that_is_left_to_chance_are_refused(hidden):
+    def model():
+        with numpyro.handlers.block():
+            scale = numpyro.sample("scale", dist.LogNormal())
+        loc = numpyro.sample("loc", dist.Normal(0.0, scale if hidden == "a prior's site" else 2.0))
+        kept = jax.random.bernoulli(numpyro.prng_key(), 0.5, Y.shape) if hidden == "random numbers" else 1.0
+        numpyro.sample("y", dist.Normal(loc * kept, scale if hidden == "a site" else 1.0).expand(Y.shape), obs=Y)
+
+    site = "loc" if hidden == "a prior's site" else "y"
+    with pytest.raises(SymmetryError, match=rf"\['{site}'\] are left to chance .*handlers.seed"):
+        log_evidence({"loc": DRAWS}, model, symmetry=NO_SYMMETRY)
+    seeded = numpyro.handlers.seed(model, rng_seed=0)
+    assert np.isfinite(log_evidence({"loc": DRAWS}, seeded, symmetry=NO_SYMMETRY, method="laplace").value)
+
+
 def test_a_support_that_depends_on_another_site_is_refused():
     def model(y):
         a = numpyro.sample("a", dist.LogNormal(0.0, 1.0))

@@ -105,6 +105,19 @@ def test_draws_have_the_shape_that_was_asked_for(base, sample_shape):
         }
 
 
+@pytest.mark.parametrize("symmetrize", [False, True])
+@pytest.mark.parametrize("sample_shape", [(0,), (2, 0)])
+def test_no_draws_hold_nothing_that_the_model_computes(sample_shape, symmetrize):
+    def model():
+        z = numpyro.sample("z", dist.Normal().expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(numpyro.deterministic("sum", z.sum())), obs=1.0)
+
+    guide = AutoSymmetrized(AutoNormal(model)).setup(KEY)
+    params = {"z_auto_loc": jnp.arange(3.0), "z_auto_scale": jnp.ones(3)}
+    draws = guide.sample_posterior(KEY, params, sample_shape=sample_shape, symmetrize=symmetrize)
+    assert {site: x.shape for site, x in draws.items()} == {"z": (*sample_shape, 3), "sum": sample_shape}
+
+
 def flat(x, y=None):
     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 4]).to_event(2))
     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))

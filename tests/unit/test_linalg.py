@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry.linalg import gram_factor, log_determinant, solve_positive, solve_triangular
+from numpyro_symmetry.linalg import (
+    gram_factor,
+    log_determinant,
+    solve_positive,
+    solve_triangular,
+    substitute_forward,
+)
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -163,3 +169,11 @@ def test_lapack_has_one_thread_where_nobody_asked_for_more(wanted):
     )
     before, after = map(int, done.stdout.split())
     assert after == (before if wanted else 1)
+
+
+def test_systems_without_rows_have_nothing_to_solve():
+    found, gradient = jax.value_and_grad(lambda right: substitute_forward(jnp.zeros((0, 0, 3)), right).sum())(
+        jnp.zeros((2, 0, 3))
+    )
+    assert found == 0.0
+    assert gradient.shape == (2, 0, 3)

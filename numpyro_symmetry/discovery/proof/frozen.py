@@ -49,7 +49,7 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
 # points that one call of a compiled program evaluates, and numbers in them at most
 _MOST_POINTS, _MOST_NUMBERS = 16, 2**21
 # errors of JAX where a program mixes precisions, and of operations that refuse the type that they are given
-_NOT_IN_DOUBLE = (*LOOKED_AT, NotImplementedError, AssertionError)
+_NOT_IN_DOUBLE = (*LOOKED_AT, NotImplementedError, AssertionError, FutureWarning)
 
 
 class FrozenModel(NamedTuple):

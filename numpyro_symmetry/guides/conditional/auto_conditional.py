@@ -175,7 +175,7 @@ class AutoConditional(AutoGuide):
         # nothing is traced at set-up alone, which takes data that lie over several devices as one array
         args, kwargs = _as_jax(gathered((args, kwargs)))
         source = self._source_for(args, kwargs)
-        with AsDrawn(self) as sites:
+        with AsDrawn(self, args, kwargs) as sites:
             return self._draw(source, args, kwargs, sites)
 
     def _draw(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
@@ -17,8 +16,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproxi
 from numpyro_symmetry.guides.linear.affine import Trace, eligible
 from numpyro_symmetry.guides.linear.likelihoods import observation
 from numpyro_symmetry.models import drawn_shape, is_subsampled, observed_of, weight_of
-from numpyro_symmetry.models.given_values import parameters, trace_given
-from numpyro_symmetry.models.reach import dependencies
+from numpyro_symmetry.models.given_values import left_to_chance, parameters, trace_given
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
 
@@ -198,14 +196,8 @@ def refuse_chance(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, place: Mapping[str, Any]
 ) -> None:
     """Refuse models that draw what no guide sees, such as sites that are hidden by `block`."""
-    plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
-
-    def distributions(given: dict[str, Any]) -> dict[str, Any]:
-        found = observed_of(trace_given(model, args, kwargs, plates | dict(place), seed=given["key"]))
-        return {name: jax.tree.leaves(site["fn"]) for name, site in found.items()}
-
-    for name, reached in dependencies(distributions, {"key": jax.random.PRNGKey(0)}).items():
-        if reached:
+    for name in left_to_chance(model, args, kwargs, trace, place):
+        if name in observed_of(trace):
             raise SymmetryError(
                 f"The distribution of {name!r} is left to chance at given latent sites: the model hides a site of its "
                 "own (handlers.block), or draws random numbers (dropout). Sum a discrete site out in the model first, "

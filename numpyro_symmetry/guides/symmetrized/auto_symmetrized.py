@@ -199,7 +199,7 @@ class AutoSymmetrized(AutoGuide):
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         blaming = blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs)
-        with handlers.trace() as trace, AsDrawn(self.base) as drawn, blaming:
+        with handlers.trace() as trace, AsDrawn(self.base, args, kwargs) as drawn, blaming:
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result

@@ -41,7 +41,8 @@ def relabelled(
     symmetry, trace = guide.layout.symmetry, guide.model_trace
     element = symmetry.sample(jax.random.fold_in(rng_key, _ELEMENT_STREAM), sample_shape)
     moved: Draws = symmetry.apply(element, draws)
-    if not (computed := [name for name in draws if name in trace and trace[name]["type"] == "deterministic"]):
+    computed = [name for name in draws if name in trace and trace[name]["type"] == "deterministic"]
+    if not computed or 0 in sample_shape:
         return moved
     try:
         refuse_misfit(guide.model, args, kwargs)

@@ -173,7 +173,7 @@ class AutoUnitNormal(AutoGuide):
             self._set_up(args, kwargs)
         drawn: dict[str, Array] = {}
         before: dict[str, Any] = {}
-        with AsDrawn(self):
+        with AsDrawn(self, args, kwargs):
             for site, place in self.places.items():
                 fn = self._distribution(site, before.get(place.group))
                 support = self.prototype_trace[site]["fn"].support
