@@ -196,6 +196,18 @@ class DiagonalGaussian:
             (simplex, Cholesky factor).
         SymmetryError
             If a parameter holds no real numbers, or none that make a Gaussian.
+
+        Examples
+        --------
+        >>> from numpyro import handlers
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> model, data = enumerable_mixture()[:2]
+        >>> guide = AutoNormal(model)
+        >>> _ = handlers.seed(guide, jax.random.key(0))(*data)  # sets it up, as SVI.init does
+        >>> params = {"loc_auto_loc": jnp.array([-2.0, 2.0]), "loc_auto_scale": jnp.ones(2)}
+        >>> DiagonalGaussian.from_guide(guide, params).loc["loc"].tolist()
+        [-2.0, 2.0]
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -218,6 +230,18 @@ class DiagonalGaussian:
         ------
         UnsupportedGuideError
             If the guide is not mean-field or has other sites, or is `AutoDelta` and standard deviations are not zero.
+
+        Examples
+        --------
+        >>> from numpyro import handlers
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> model, data = enumerable_mixture()[:2]
+        >>> guide = AutoNormal(model)
+        >>> _ = handlers.seed(guide, jax.random.key(0))(*data)  # sets it up, as SVI.init does
+        >>> of_draws = DiagonalGaussian.fit({"loc": np.array([[-2.1, 1.0], [-1.9, 3.0]])})
+        >>> of_draws.to_guide_params(guide)["loc_auto_loc"].tolist()
+        [-2.0, 2.0]
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -288,6 +312,12 @@ class DiagonalGaussian:
         ------
         TypeError, ValueError
             If ``rng_key`` is no key, or ``shape`` no tuple of whole numbers, none of them negative.
+
+        Examples
+        --------
+        >>> q = DiagonalGaussian({"w": np.array([-1.0, 1.0])}, {"w": np.array([0.1, 2.0])})
+        >>> q.sample(jax.random.key(0), (1000,))["w"].std(0).round(1).tolist()
+        [0.1, 2.0]
         """
         shape = as_shape(shape)
         keys = dict(zip(self.loc, jax.random.split(as_key(rng_key), len(self.loc)), strict=True))

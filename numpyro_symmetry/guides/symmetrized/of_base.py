@@ -34,6 +34,17 @@ def median(self: Any, params: dict[str, Any]) -> dict[str, Array]:
         If the guide is not set up, or a parameter is missing, not the guide's, of another shape or not finite.
     UnsupportedGuideError
         If the base guide has no median in closed form.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry import AutoSymmetrized, testing
+    >>> small = testing.enumerable_mixture()
+    >>> guide = AutoSymmetrized(AutoNormal(small.model), small.symmetry).setup(jax.random.key(0), *small.model_args)
+    >>> params = {"loc_auto_loc": jnp.array([-2.0, 2.0]), "loc_auto_scale": jnp.ones(2)}
+    >>> guide.median(params)["loc"].tolist()  # of the average over the group both are zero
+    [-2.0, 2.0]
     """
     return _of_base(self, "median", params)
 
