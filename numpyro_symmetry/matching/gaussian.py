@@ -35,6 +35,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
+from numpyro_symmetry.symmetry.pytrees import as_sites
 from numpyro_symmetry.symmetry.shown import sizes
 
 
@@ -122,13 +123,13 @@ class DiagonalGaussian:
     # ---- where they come from ------------------------------------------------------------------------------------
 
     @classmethod
-    def fit(cls, values: Mapping[str, ArrayLike], *, num_leading_dims: int = 1) -> DiagonalGaussian:
+    def fit(cls, values: Any, *, num_leading_dims: int = 1) -> DiagonalGaussian:
         """Means and (unbiased) standard deviations of draws, in double precision whatever the session's.
 
         Parameters
         ----------
         values
-            Site -> ``(*leading, *event)``.
+            Site -> ``(*leading, *event)``, or a pytree, whose paths to arrays are sites.
         num_leading_dims
             Number of leading (chain, draw) dimensions.
 
@@ -150,7 +151,7 @@ class DiagonalGaussian:
         >>> DiagonalGaussian.fit({"w": np.array([[1.0, 5.0], [3.0, 5.0]])}).loc["w"].tolist()
         [2.0, 5.0]
         """
-        if not isinstance(values, Mapping):
+        if not isinstance(values := as_sites(values), Mapping):
             raise TypeError(f"fit expects draws by site, {{'w': (draw, ...)}}; got {type(values).__name__}.")
         lead = as_count(num_leading_dims, "num_leading_dims")
         refuse_masked(values)

@@ -14,6 +14,7 @@ from flax.core import FrozenDict
 
 from numpyro_symmetry import (
     ActivationCost,
+    DiagonalGaussian,
     Symmetry,
     SymmetryError,
     find_activations,
@@ -136,6 +137,19 @@ def test_the_nearest_copy_of_a_tree_is_that_of_its_arrays(name):
     by_site = {site: np.asarray(arrays_by_path(tree)[site], float) for site in symmetry.axes}
     (found,), (expected,) = (nearest_transposition(v, symmetry).values() for v in (tree, by_site))
     assert found[:4] == expected[:4]
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if name != "half precision"])
+def test_a_tree_may_be_the_reference_and_be_fitted(name):
+    tree, symmetry = world(name)
+    bound = symmetry.bind(tree)
+    members = [bound.apply(bound.sample(jax.random.key(k)), tree) for k in range(3)]
+    for back in rebase(members, symmetry, reference=tree, null=False).data:
+        assert_same(back, tree)
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *members)
+    fitted = DiagonalGaussian.fit(stacked)
+    for site in symmetry.axes:
+        np.testing.assert_allclose(fitted.loc[site], np.mean([arrays_by_path(m)[site] for m in members], 0), rtol=1e-5)
 
 
 class Module(NamedTuple):
