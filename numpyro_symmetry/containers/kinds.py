@@ -78,6 +78,17 @@ def model_of(data: Any) -> Model | None:
     ------
     SymmetryError
         If the container holds no draws.
+
+    Examples
+    --------
+    >>> import jax, numpyro, numpyro.distributions as dist
+    >>> from numpyro.infer import MCMC, NUTS
+    >>> def model():
+    ...     numpyro.sample("loc", dist.Normal(0.0, 1.0))
+    >>> mcmc = MCMC(NUTS(model), num_warmup=1, num_samples=1, progress_bar=False)
+    >>> mcmc.run(jax.random.key(0))
+    >>> model_of(mcmc).function is model, model_of(mcmc.get_samples())
+    (True, None)
     """
     kind = _kind_of(data)
     return None if kind is None else kind.model(data)

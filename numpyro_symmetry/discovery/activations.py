@@ -107,7 +107,7 @@ def find_activations(
     symmetry = as_symmetry(symmetry)
     args = read_question_of_function("find_activations", function, args, argnum).args
     with saying("finding activations", as_flag(progress_bar, "progress_bar")):
-        return jax.jit(_computing(function, args, symmetry, argnum))
+        return _computing(function, args, symmetry, argnum)
 
 
 def _computing(
@@ -152,10 +152,13 @@ def _computing(
         bound, own, tried, lambda values: computed(values, tried), not_finite_message(args, _NOT_FINITE)
     )
 
+    at = jax.jit(lambda by_site: computed(by_site, chosen))
+
+    # a tree may hold what is no array, such as the functions of an Equinox module
     def activations(values: Any) -> dict[str, Array]:
         given = arrays_of_one(values, {site: x.shape for site, x in own.items()}, "Other widths have other units.")
         by_site = {site: jnp.asarray(x) for site, x in given.items()}
-        return {carrier.group: x for carrier, x in zip(chosen, computed(by_site, chosen), strict=True)}
+        return {carrier.group: x for carrier, x in zip(chosen, at(by_site), strict=True)}
 
     return activations
 

@@ -95,6 +95,15 @@ class Scaling:
             draws, which are of one, have none to be brought to.
         TypeError
             If ``params`` is a Gaussian, or under `jit`.
+
+        Examples
+        --------
+        >>> import jax
+        >>> from numpyro_symmetry import find_scaling, find_symmetry
+        >>> net = lambda params, x: jax.nn.relu(x @ params["w1"]) @ params["w2"]
+        >>> params, x = {"w1": np.array([[1.0, 4.0]]), "w2": np.array([4.0, 1.0])}, np.array([[1.0], [-1.0], [2.0]])
+        >>> find_scaling(net, (params, x), find_symmetry(net, (params, x), argnum=0)).balanced(params)["w1"].tolist()
+        [[2.0, 2.0]]
         """
         if not isinstance(params, Mapping) and hasattr(params, "loc"):
             raise TypeError(

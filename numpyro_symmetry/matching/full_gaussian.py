@@ -120,6 +120,19 @@ class FullGaussian:
             (simplex, Cholesky factor).
         SymmetryError
             If a parameter holds no real numbers, or none that make a Gaussian.
+
+        Examples
+        --------
+        >>> import jax
+        >>> from numpyro import handlers
+        >>> from numpyro.infer.autoguide import AutoMultivariateNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> model, data = enumerable_mixture()[:2]
+        >>> guide = AutoMultivariateNormal(model)
+        >>> _ = handlers.seed(guide, jax.random.key(0))(*data)  # sets it up, as SVI.init does
+        >>> params = {"auto_loc": np.array([-2.0, 2.0]), "auto_scale_tril": np.array([[1.0, 0.0], [0.5, 1.0]])}
+        >>> FullGaussian.from_guide(guide, params).covariance.tolist()
+        [[1.0, 0.5], [0.5, 1.25]]
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -183,6 +196,12 @@ class FullGaussian:
             If ``element`` is a batch of elements, and as for `Symmetry.apply`.
         TypeError
             If ``symmetry`` is no `Symmetry`, or under `jit`.
+
+        Examples
+        --------
+        >>> q = FullGaussian({"w": np.array([1.0, 2.0])}, np.array([[1.0, 0.5], [0.5, 4.0]]))
+        >>> q.apply(Symmetry({"w": ("unit",)}), {"unit": np.array([1, 0])}).covariance.tolist()
+        [[4.0, 0.5], [0.5, 1.0]]
         """
         refuse_no_symmetry(symmetry)
         refuse_tracers("FullGaussian.apply", element, self)

@@ -35,6 +35,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
+from numpyro_symmetry.symmetry.pytrees import as_sites
 from numpyro_symmetry.symmetry.shown import sizes
 
 
@@ -122,13 +123,13 @@ class DiagonalGaussian:
     # ---- where they come from ------------------------------------------------------------------------------------
 
     @classmethod
-    def fit(cls, values: Mapping[str, ArrayLike], *, num_leading_dims: int = 1) -> DiagonalGaussian:
+    def fit(cls, values: Any, *, num_leading_dims: int = 1) -> DiagonalGaussian:
         """Means and (unbiased) standard deviations of draws, in double precision whatever the session's.
 
         Parameters
         ----------
         values
-            Site -> ``(*leading, *event)``.
+            Site -> ``(*leading, *event)``, or a pytree, whose paths to arrays are sites.
         num_leading_dims
             Number of leading (chain, draw) dimensions.
 
@@ -150,7 +151,7 @@ class DiagonalGaussian:
         >>> DiagonalGaussian.fit({"w": np.array([[1.0, 5.0], [3.0, 5.0]])}).loc["w"].tolist()
         [2.0, 5.0]
         """
-        if not isinstance(values, Mapping):
+        if not isinstance(values := as_sites(values), Mapping):
             raise TypeError(f"fit expects draws by site, {{'w': (draw, ...)}}; got {type(values).__name__}.")
         lead = as_count(num_leading_dims, "num_leading_dims")
         refuse_masked(values)
@@ -196,6 +197,18 @@ class DiagonalGaussian:
             (simplex, Cholesky factor).
         SymmetryError
             If a parameter holds no real numbers, or none that make a Gaussian.
+
+        Examples
+        --------
+        >>> from numpyro import handlers
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> model, data = enumerable_mixture()[:2]
+        >>> guide = AutoNormal(model)
+        >>> _ = handlers.seed(guide, jax.random.key(0))(*data)  # sets it up, as SVI.init does
+        >>> params = {"loc_auto_loc": jnp.array([-2.0, 2.0]), "loc_auto_scale": jnp.ones(2)}
+        >>> DiagonalGaussian.from_guide(guide, params).loc["loc"].tolist()
+        [-2.0, 2.0]
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -218,6 +231,18 @@ class DiagonalGaussian:
         ------
         UnsupportedGuideError
             If the guide is not mean-field or has other sites, or is `AutoDelta` and standard deviations are not zero.
+
+        Examples
+        --------
+        >>> from numpyro import handlers
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> model, data = enumerable_mixture()[:2]
+        >>> guide = AutoNormal(model)
+        >>> _ = handlers.seed(guide, jax.random.key(0))(*data)  # sets it up, as SVI.init does
+        >>> of_draws = DiagonalGaussian.fit({"loc": np.array([[-2.1, 1.0], [-1.9, 3.0]])})
+        >>> of_draws.to_guide_params(guide)["loc_auto_loc"].tolist()
+        [-2.0, 2.0]
         """
         from numpyro_symmetry.matching import guide_parameters
 
@@ -288,6 +313,12 @@ class DiagonalGaussian:
         ------
         TypeError, ValueError
             If ``rng_key`` is no key, or ``shape`` no tuple of whole numbers, none of them negative.
+
+        Examples
+        --------
+        >>> q = DiagonalGaussian({"w": np.array([-1.0, 1.0])}, {"w": np.array([0.1, 2.0])})
+        >>> q.sample(jax.random.key(0), (1000,))["w"].std(0).round(1).tolist()
+        [0.1, 2.0]
         """
         shape = as_shape(shape)
         keys = dict(zip(self.loc, jax.random.split(as_key(rng_key), len(self.loc)), strict=True))

@@ -11,10 +11,9 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.gaussian_inputs import refuse_what_is_not_finite
@@ -22,6 +21,7 @@ from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry,
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.pytrees import as_sites
 
 
 class NearestTransposition(NamedTuple):
@@ -58,13 +58,13 @@ class NearestTransposition(NamedTuple):
     _repr_html_ = as_html
 
 
-def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -> dict[str, NearestTransposition]:
+def nearest_transposition(values: Any, symmetry: Symmetry) -> dict[str, NearestTransposition]:
     r"""Find, for each group, the two indices whose exchange moves the values least.
 
     Parameters
     ----------
     values
-        Site -> array, without leading dimensions.
+        Site -> array, or a pytree, whose paths to arrays are sites; without leading dimensions.
     symmetry
         What may be permuted. Only elements of the group are considered: two indices of one orbit, and of a fibred group
         in one cell. In a signed group each of the two may be negated on the way, and one index may be negated alone.
@@ -102,9 +102,9 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     """
     symmetry = as_symmetry(symmetry)
     refuse_tracers("nearest_transposition", values)
-    bound = symmetry.bind(values)
-    refuse_masked({site: values[site] for site in symmetry.axes})
-    arrays = {site: np.asarray(as_real_array(values[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}
+    bound, given = symmetry.bind(values), as_sites(values, symmetry.axes)
+    refuse_masked({site: given[site] for site in symmetry.axes})
+    arrays = {site: np.asarray(as_real_array(given[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}
     for site, value in arrays.items():
         refuse_what_is_not_finite(value, f"Site {site!r}")
         if value.ndim > num_axes(bound.axes[site]):

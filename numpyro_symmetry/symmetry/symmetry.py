@@ -81,14 +81,19 @@ class Symmetry:
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp
     >>> from numpyro_symmetry import Symmetry
     >>> symmetry = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
     >>> values = {"w1": jnp.ones((3, 8)), "b1": jnp.arange(8.0), "w2": jnp.ones((8, 1))}
-    >>> symmetry.bind(values)
+    >>> bound = symmetry.bind(values)
+    >>> bound
     Symmetry(S8 on 'hidden'; log|G| = 10.6 nats)
       w1: (·, hidden)
       b1: (hidden)
+      w2: (hidden, ·)
+    >>> bound.identity()["hidden"].shape, bound.sample(jax.random.key(0), (5,))["hidden"].shape, int(bound.log_order())
+    ((8,), (5, 8), 10)
+    >>> print(bound.explain().splitlines()[-1])
       w2: (hidden, ·)
     """
 

@@ -17,6 +17,7 @@ from numpyro_symmetry.assignment.passes import chunks_of, map_reduce, summed
 from numpyro_symmetry.symmetry import Hard, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.hard import inverted
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, as_sites, can_be_moved
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import PlainDraws
@@ -24,6 +25,12 @@ from numpyro_symmetry.traces.rebased import Rebased
 from numpyro_symmetry.traces.relabel import Relabelling, relabel
 
 REFERENCES = ("mean", "medoid", "first", "map")
+
+
+def as_reference(reference: Any) -> Any:
+    """Values by site where a reference is a tree of arrays, such as one network; any other as it is."""
+    is_tree = not isinstance(reference, Rebased) and not can_be_moved(reference)
+    return as_sites(reference) if is_tree and any(map(np.ndim, arrays_by_path(reference).values())) else reference
 
 
 def index_of(reference: Any, leading: tuple[int, ...], log_density: np.ndarray | None) -> int | None:

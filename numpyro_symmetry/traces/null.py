@@ -74,7 +74,15 @@ class CannotTell:
 
 
 class Explained(NamedTuple):
-    """Share of one site's variance that lies between slots: of the trace, and of draws without identity."""
+    """Share of one site's variance that lies between slots.
+
+    Attributes
+    ----------
+    explained
+        Of the relabelled trace.
+    explained_null
+        Of draws without identity, relabelled in the same way.
+    """
 
     explained: float
     explained_null: float

@@ -57,6 +57,7 @@ from numpyro_symmetry.traces.moving import trace_of
 from numpyro_symmetry.traces.named import refuse_cost_of_others
 from numpyro_symmetry.traces.naming import (
     as_in,
+    as_reference,
     brought_to,
     index_of,
     likeliest_or_first,
@@ -116,8 +117,9 @@ def rebase(
     reference
         Whose labels to use. ``"mean"``: those of the draw from which the best search started. The ``"first"`` draw;
         ``"map"``, that of largest log density; ``"medoid"``, the likeliest of the relabelled draws; the index of a
-        draw (an integer or ``(chain, draw)``); or values by site. All of these name slots and no more: the slots
-        themselves are the relabelled draws' own. Another `Rebased`, to compare runs: its slots are held fixed.
+        draw (an integer or ``(chain, draw)``); or values, by site or as a pytree. All of these name slots and no more:
+        the slots themselves are the relabelled draws' own. Another `Rebased`, to compare runs: its slots are held
+        fixed.
     cost
         `GaussianCost`, `EuclideanCost`, `StephensCost`, `AllocationCost`, or one's own, with a method ``family``.
         ``"auto"``: Gaussian if every site carries one group (mixtures, hidden Markov models, one hidden layer) and
@@ -204,7 +206,8 @@ def rebase(
     if order_by is not None and not (isinstance(reference, str) and reference == "mean"):
         raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
     num_starts = None if num_starts is None else as_count(num_starts, "num_starts")
-    options = _Options(reference, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
+    named = as_reference(reference)
+    options = _Options(named, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
     labels = as_mapping(labels, "labels", example="{'z': 'component'}")
     axes = by_site(as_mapping(axes, "axes", example="{'f': (None, 'component')}"))
     as_option(part, "part", PARTS)

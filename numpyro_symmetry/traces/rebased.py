@@ -158,6 +158,14 @@ class Rebased(NamedTuple):
         ------
         SymmetryError, TypeError
             As for `apply`.
+
+        Examples
+        --------
+        >>> from numpyro_symmetry import rebase
+        >>> loc = np.array([[-3.0, 3.0], [3.1, -3.1], [-2.9, 2.9]])
+        >>> out = rebase({"loc": loc}, Symmetry.mixture("loc"), order_by="loc", null=False)
+        >>> out.data["loc"].tolist(), out.undo(out.data)["loc"].tolist()
+        ([[-3.0, 3.0], [-3.1, 3.1], [-2.9, 2.9]], [[-3.0, 3.0], [3.1, -3.1], [-2.9, 2.9]])
         """
         return Move(self, axes, labels, undone=True).of(values)
 
@@ -231,6 +239,18 @@ class Rebased(NamedTuple):
             If the draws came in a container without named dimensions.
         ImportError
             If Dask or zarr is not installed: they are the extra ``dask``.
+
+        Examples
+        --------
+        >>> import tempfile, xarray as xr
+        >>> from numpyro_symmetry import rebase
+        >>> loc = np.array([[[-3.0, 3.0], [3.1, -3.1], [-2.9, 2.9]]])
+        >>> draws = xr.Dataset({"loc": (("chain", "draw", "component"), loc)})
+        >>> out = rebase(draws, Symmetry.mixture("loc"), order_by="loc", null=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     out.to_zarr(f"{folder}/rebased.zarr", progress_bar=False)
+        ...     print(xr.open_zarr(f"{folder}/rebased.zarr")["loc"].values.tolist())
+        [[[-3.0, 3.0], [-3.1, 3.1], [-2.9, 2.9]]]
         """
         known = hashlib.sha256(self.objective.tobytes())
         # which sites moved, on which axes, and which were computed again or left out
@@ -261,6 +281,15 @@ class Rebased(NamedTuple):
             If the draws are not as many as were rebased, or not the same.
         TypeError, ValueError
             If ``cost`` is none.
+
+        Examples
+        --------
+        >>> from numpyro_symmetry import AllocationCost, rebase
+        >>> raw = {"loc": np.array([[-3.0, 3.0], [3.1, -3.1], [-2.9, 2.9]])}
+        >>> z = np.array([[0, 0, 1], [1, 1, 0], [0, 1, 1]])  # of three data, in each draw
+        >>> out = rebase(raw, Symmetry.mixture("loc"), null=False)
+        >>> round(out.score(raw, AllocationCost(z)), 2)  # one datum of one draw is not where the other draws have it
+        -0.33
         """
         refuse_no_cost(cost)
         trace = read(data, self.symmetry, len(self.objective.shape), lazily=True)

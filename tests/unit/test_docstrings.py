@@ -33,6 +33,15 @@ def test_what_comes_back_is_described(name):
     assert ("Returns" in public.sections(value)) != is_none
 
 
+@pytest.mark.parametrize("name", [name for name, value in public.names().items() if inspect.isroutine(value)])
+def test_functions_and_methods_have_an_example(name):
+    owner, _, method = name.rpartition(".")
+    of_class = public.named(owner)
+    shown = public.sections(of_class).get("Examples", "") if inspect.isclass(of_class) else ""
+    # a line of the class's own example will do
+    assert ">>>" in public.sections(public.names()[name]).get("Examples", "") or f".{method}(" in shown
+
+
 @pytest.mark.parametrize("name", numpyro_symmetry.__all__)
 def test_names_of_the_top_have_an_example(name):
     value = getattr(numpyro_symmetry, name)

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,23 @@ import pytest
 from flax import nnx
 from flax.core import FrozenDict
 
-from numpyro_symmetry import Symmetry, SymmetryError, loss_barrier, match, merge, num_transpositions, rebase, report
+from numpyro_symmetry import (
+    ActivationCost,
+    DiagonalGaussian,
+    Symmetry,
+    SymmetryError,
+    find_activations,
+    find_symmetry,
+    loss_barrier,
+    match,
+    merge,
+    num_transpositions,
+    rebase,
+    refine,
+    report,
+)
 from numpyro_symmetry.containers import Members, read
+from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 RNG = np.random.default_rng(0)
@@ -114,6 +129,54 @@ def test_planted_trees_are_merged_bit_for_bit(name):
     for one in (found.merged, *found.members):
         assert type(one) is type(tree)
         assert_same(one, tree)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_nearest_copy_of_a_tree_is_that_of_its_arrays(name):
+    tree, symmetry = world(name)
+    by_site = {site: np.asarray(arrays_by_path(tree)[site], float) for site in symmetry.axes}
+    (found,), (expected,) = (nearest_transposition(v, symmetry).values() for v in (tree, by_site))
+    assert found[:4] == expected[:4]
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if name != "half precision"])
+def test_a_tree_may_be_the_reference_and_be_fitted(name):
+    tree, symmetry = world(name)
+    bound = symmetry.bind(tree)
+    members = [bound.apply(bound.sample(jax.random.key(k)), tree) for k in range(3)]
+    for back in rebase(members, symmetry, reference=tree, null=False).data:
+        assert_same(back, tree)
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *members)
+    fitted = DiagonalGaussian.fit(stacked)
+    for site in symmetry.axes:
+        np.testing.assert_allclose(fitted.loc[site], np.mean([arrays_by_path(m)[site] for m in members], 0), rtol=1e-5)
+
+
+class Module(NamedTuple):
+    """As an Equinox module: its functions are leaves."""
+
+    read: Any
+    activation: Any
+    out: Any
+
+    def __call__(self, x):
+        return self.activation(x @ self.read) @ self.out
+
+
+def test_a_function_among_the_leaves_stands_in_nobodys_way():
+    net, x = Module(normal(3, N), jnp.sin, normal(N, 2)), normal(20, 3)
+    symmetry = find_symmetry(Module.__call__, (net, x), argnum=0, signs=False)
+    planted = symmetry.sample(jax.random.key(1))
+    moved = symmetry.apply(planted, net)
+    cost = ActivationCost(find_activations(Module.__call__, (net, x), symmetry))
+    found = [match(net, moved, symmetry), match(net, moved, symmetry, cost=cost)]
+    found += [refine(lambda net, x: jnp.square(net(x)).sum(-1), net, moved, symmetry, x, batch_size=5, num_steps=1)]
+    aligned = [symmetry.apply(one.element, moved) for one in found]
+    for each in (*aligned, merge([net, moved], symmetry, cost=cost).members[1]):
+        assert_same(each[::2], net[::2])
+    assert loss_barrier(lambda net: net(x).sum(-1), net, net, num_points=3).barrier == 0.0
+    assert nearest_transposition(net, symmetry).keys() == symmetry.groups.keys()
+    assert_same(rebase([net, moved], symmetry, reference="first", null=False).data[1][::2], net[::2])
 
 
 def test_a_tree_may_be_named_by_its_own_keys_alone():

@@ -133,6 +133,8 @@ class AutoConditional(AutoGuide):
     w2 follows the rest exactly, given y
     w1 is drawn by the base guide: the location of 'y' is not affine in them
     >>> predictive = Predictive(model, guide=guide.given(x, y), params=result.params, num_samples=3)
+    >>> guide.sample_posterior(jax.random.key(1), result.params, x, y, sample_shape=(3,))["w2"].shape
+    (3, 5)
     >>> predictive(jax.random.key(1), x[:4])["y"].shape
     (3, 4)
     """

@@ -245,6 +245,15 @@ class AutoSymmetrized(AutoGuide):
             As for the class.
         TypeError
             If ``rng_key`` is no key, or the model does not run with these arguments.
+
+        Examples
+        --------
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> small = enumerable_mixture()
+        >>> AutoSymmetrized(AutoNormal(small.model)).setup(jax.random.key(0), *small.model_args).symmetry
+        Symmetry(S2 on 'loc'; log|G| = 0.7 nats)
+          loc: (loc)
         """
         with setting_up(self._progress_bar):
             set_up_to_weigh(self, as_key(rng_key), args, kwargs)
@@ -289,6 +298,17 @@ class AutoSymmetrized(AutoGuide):
         TypeError
             If an option is unknown, or the model does not run with the arguments given, and what it computes is asked
             for.
+
+        Examples
+        --------
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry.testing import enumerable_mixture
+        >>> small = enumerable_mixture()
+        >>> guide = AutoSymmetrized(AutoNormal(small.model), small.symmetry).setup(jax.random.key(0), *small.model_args)
+        >>> params = {"loc_auto_loc": jnp.array([-2.0, 2.0]), "loc_auto_scale": jnp.array([0.1, 0.1])}
+        >>> draws = guide.sample_posterior(jax.random.key(1), params, sample_shape=(1000,), symmetrize=True)
+        >>> (draws["loc"] > 0).mean(0).round(1).tolist()  # 0 and 1 of draws in one basin
+        [0.5, 0.5]
         """
         rng_key, sample_shape = as_key(rng_key), as_shape(sample_shape, "sample_shape")
         symmetrize = as_flag(symmetrize, "symmetrize")
@@ -324,6 +344,19 @@ class AutoSymmetrized(AutoGuide):
         ------
         SymmetryError
             As its base guide does: arrays of other shapes than in training, where that is an `AutoConditional`.
+
+        Examples
+        --------
+        >>> from numpyro.infer import SVI, Predictive, Trace_ELBO
+        >>> from numpyro.infer.autoguide import AutoNormal
+        >>> from numpyro_symmetry import AutoConditional, testing
+        >>> model, (x, y) = testing.tiny_network()[:2]
+        >>> guide = AutoSymmetrized(AutoConditional(AutoNormal(model)))
+        >>> svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
+        >>> params = svi.get_params(svi.init(jax.random.key(0), x, y))
+        >>> predictive = Predictive(model, guide=guide.given(x, y), params=params, num_samples=100)
+        >>> predictive(jax.random.key(1), x[:3])["y"].shape
+        (100, 3)
         """
         if hasattr(self.base, "given"):  # it knows the data that it was trained on
             self.base.given(*args, **kwargs)

@@ -12,6 +12,16 @@ def explain(guide: Any) -> str:
     -------
     str
         What is said of the base guide too, if it explains itself.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry import AutoSymmetrized, testing
+    >>> small = testing.enumerable_mixture()
+    >>> guide = AutoSymmetrized(AutoNormal(small.model), small.symmetry).setup(jax.random.key(0), *small.model_args)
+    >>> print(guide.explain().splitlines()[1])
+    Units are told apart by loc.
     """
     if guide.layout is None:
         return "Not set up yet: call guide.setup(rng_key, *model_args), or SVI.init, once."

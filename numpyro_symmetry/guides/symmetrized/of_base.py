@@ -34,6 +34,17 @@ def median(self: Any, params: dict[str, Any]) -> dict[str, Array]:
         If the guide is not set up, or a parameter is missing, not the guide's, of another shape or not finite.
     UnsupportedGuideError
         If the base guide has no median in closed form.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry import AutoSymmetrized, testing
+    >>> small = testing.enumerable_mixture()
+    >>> guide = AutoSymmetrized(AutoNormal(small.model), small.symmetry).setup(jax.random.key(0), *small.model_args)
+    >>> params = {"loc_auto_loc": jnp.array([-2.0, 2.0]), "loc_auto_scale": jnp.ones(2)}
+    >>> guide.median(params)["loc"].tolist()  # of the average over the group both are zero
+    [-2.0, 2.0]
     """
     return _of_base(self, "median", params)
 
@@ -61,6 +72,17 @@ def quantiles(self: Any, params: dict[str, Any], quantiles: ArrayLike) -> dict[s
         If the guide is not set up, or a parameter is missing, not the guide's, of another shape or not finite.
     UnsupportedGuideError
         If the base guide has none in closed form, and no median, as a flow and a conditional have none.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry import AutoSymmetrized, testing
+    >>> small = testing.enumerable_mixture()
+    >>> guide = AutoSymmetrized(AutoNormal(small.model), small.symmetry).setup(jax.random.key(0), *small.model_args)
+    >>> params = {"loc_auto_loc": jnp.array([-2.0, 2.0]), "loc_auto_scale": jnp.ones(2)}
+    >>> guide.quantiles(params, [0.025, 0.975])["loc"].round(1).tolist()
+    [[-4.0, 0.0], [-0.0, 4.0]]
     """
     as_levels(quantiles)
     return _of_base(self, "quantiles", params, quantiles)
@@ -85,6 +107,17 @@ def get_posterior(self: Any, params: dict[str, Any]) -> dist.Distribution:
         If the guide is not set up, or a parameter is missing, not the guide's, of another shape or not finite.
     UnsupportedGuideError
         If the base guide has no such distribution, as `AutoNormal` and guides by hand have none.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro.infer.autoguide import AutoDiagonalNormal
+    >>> from numpyro_symmetry import AutoSymmetrized, testing
+    >>> small = testing.enumerable_mixture()
+    >>> guide = AutoSymmetrized(AutoDiagonalNormal(small.model), small.symmetry)
+    >>> guide = guide.setup(jax.random.key(0), *small.model_args)
+    >>> guide.get_posterior({"auto_loc": jnp.array([-2.0, 2.0]), "auto_scale": jnp.ones(2)}).mean.tolist()
+    [-2.0, 2.0]
     """
     return _of_base(self, "get_posterior", params)
 
