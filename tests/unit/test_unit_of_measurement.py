@@ -1,0 +1,146 @@
+"""Nothing depends on the unit in which outputs, data or draws are measured."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import init_to_sample
+from numpyro.infer.autoguide import AutoNormal
+
+from numpyro_symmetry import (
+    AutoConditional,
+    AutoSymmetrized,
+    Symmetry,
+    SymmetryError,
+    check_symmetry,
+    compare,
+    find_scaling,
+    find_symmetry,
+    log_evidence,
+    rebase,
+    testing,
+)
+from numpyro_symmetry.discovery.proof.evidence import nudged
+
+# powers of two, by which nothing is rounded otherwise
+UNITS = (2.0**-40, 2.0**40)
+every_unit = pytest.mark.parametrize("unit", UNITS)
+RNG = np.random.default_rng(0)
+NETWORK = {"w": RNG.normal(size=(3, 6)), "b": RNG.normal(size=6), "v": RNG.normal(size=6)}
+INPUTS = RNG.normal(size=(7, 3))
+HIDDEN = Symmetry({"w": (None, "hidden"), "b": ("hidden",), "v": ("hidden",)}, sizes={"hidden": 6})
+
+
+def network(activation, unit):
+    """A function of a network's parameters whose outputs are measured in a unit."""
+    return lambda parameters, x: unit * (activation(x @ parameters["w"] + parameters["b"]) @ parameters["v"])
+
+
+@every_unit
+def test_a_symmetry_of_a_function_is_found_and_a_wrong_one_refused(unit):
+    function, args = network(jax.nn.relu, unit), (NETWORK, INPUTS)
+    assert find_symmetry(function, args, argnum=0).log_order() == HIDDEN.log_order()
+    check_symmetry(function, HIDDEN, args, argnum=0)
+    with pytest.raises(SymmetryError, match="is not invariant"):
+        check_symmetry(function, HIDDEN.restrict(sites=["w", "b"]), args, argnum=0)
+
+
+def test_an_output_is_measured_by_itself_beside_a_larger_one():
+    def function(parameters, x):
+        return network(jnp.tanh, 1.0)(parameters, x), UNITS[0] * parameters["v"][0]
+
+    with pytest.raises(SymmetryError, match="is not invariant"):
+        check_symmetry(function, HIDDEN, (NETWORK, INPUTS), argnum=0)
+
+
+@every_unit
+def test_units_of_a_function_that_may_be_scaled_are_found_and_no_others(unit):
+    assert find_scaling(network(jax.nn.relu, unit), (NETWORK, INPUTS), HIDDEN).groups == ("hidden",)
+    assert not find_scaling(network(jnp.tanh, unit), (NETWORK, INPUTS), HIDDEN).groups
+    # scaled by not too much, outputs stay what they were
+    clipped = network(lambda z: jnp.minimum(jax.nn.relu(z), 50.0), unit)
+    assert not find_scaling(clipped, (NETWORK, INPUTS), HIDDEN).groups
+
+
+@every_unit
+def test_nudges_are_parts_of_what_they_nudge(unit):
+    place = {"u": np.array([0.0, 1.0, -3.0])}
+    moved = nudged({"u": unit * place["u"]}, 1e-12, 1e-12)
+    np.testing.assert_allclose(moved["u"] / unit, nudged(place, 1e-12, 1e-12)["u"], rtol=1e-15)
+    assert moved["u"][0] != 0.0
+
+
+@every_unit
+def test_what_follows_is_chosen_alike(unit):
+    def choose(unit):
+        def model(x, y=None):
+            w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 6]).to_event(2))
+            b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([6]).to_event(1))
+            v = numpyro.sample("v", dist.Normal(0.0, unit).expand([6]).to_event(1))
+            numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w + b) @ v, 0.3 * unit).to_event(1), obs=y)
+
+        guide = AutoConditional(AutoNormal(model, init_loc_fn=init_to_sample))
+        numpyro.handlers.seed(guide, jax.random.key(0))(jnp.asarray(INPUTS), unit * jnp.asarray(INPUTS[:, 0]))
+        return guide.source.sites
+
+    assert choose(unit) == choose(1.0) == ("v",)
+
+
+@every_unit
+def test_a_bound_without_known_marginals_is_the_same(unit):
+    def information(unit):
+        centres = unit * jnp.linspace(-3.0, 3.0, 14)
+
+        def model():
+            numpyro.sample("u", dist.Normal(0.0, 3.0 * unit).expand([14]).to_event(1))
+
+        def guide():
+            numpyro.sample("u", dist.StudentT(5.0, centres, 0.2 * unit).to_event(1))
+
+        symmetrized = AutoSymmetrized(guide, Symmetry({"u": ("unit",)}, sizes={"unit": 14}), model=model)
+        symmetrized.setup(jax.random.key(0))
+        return symmetrized.elbo_bounds(jax.random.key(1), {}, num_particles=50).mutual_information
+
+    np.testing.assert_allclose(information(unit), information(1.0), rtol=1e-4)
+
+
+@every_unit
+def test_evidence_is_that_of_the_density(unit):
+    posterior = testing.exchangeable_gaussian(num_units=3, separation=2.0, log_evidence=-3.0)
+    rng, (centres,) = np.random.default_rng(0), posterior.model_args
+    draws = np.stack([rng.permutation(centres + 0.3 * rng.standard_normal((3, 2))) for _ in range(400)])
+
+    def model(unit):
+        def scaled(centres):
+            mixing = dist.Independent(dist.Normal(0.0, 10.0 * unit).expand([3, 2]), 2)
+            units = numpyro.sample("units", mixing)
+            distances = ((units[:, None] / unit - centres) ** 2).sum(-1)
+            numpyro.factor("near", -0.5 * distances.min(0).sum() / 0.3**2)
+
+        return scaled
+
+    values = [log_evidence({"units": u * draws}, model(u), (centres,), num_draws=200).value for u in (1.0, unit)]
+    np.testing.assert_allclose(*values, atol=1e-3)
+
+
+def draws_in(unit, seed):
+    """Draws of switching labels, measured in a unit."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(2, 100, 3)) + [-4.0, 0.0, 4.0 + seed]
+    return {"u": unit * rng.permuted(values, axis=-1)}
+
+
+@every_unit
+def test_draws_are_relabelled_and_compared_alike(unit):
+    symmetry = Symmetry({"u": ("unit",)}, sizes={"unit": 3})
+    labels, moved = [], []
+    for each in (1.0, unit):
+        found = rebase(draws_in(each, 0), symmetry)
+        labels.append(found.elements["unit"])
+        moved.append(found.data["u"] / each)
+    np.testing.assert_array_equal(*labels)
+    np.testing.assert_array_equal(*moved)
+    ours, others = (compare(draws_in(each, 0), draws_in(each, 1), symmetry) for each in (1.0, unit))
+    assert str(ours) == str(others)
