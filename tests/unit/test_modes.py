@@ -152,9 +152,9 @@ def test_points_of_one_gaussian_have_one_hill(size):
 
 
 @pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
-def test_points_that_are_the_same(unit):
-    """In whatever unit they are measured."""
-    assert len(hills(unit * np.repeat([[0.0, 0.0], [1.0, 1.0]], 100, axis=0)).peaks) == 2
+@pytest.mark.parametrize(("other", "number"), [([2.0, 1.0], 2), ([1.0, 1e-16], 1)])
+def test_points_that_are_the_same_or_but_for_rounding(other, number, unit):
+    assert len(hills(unit * np.repeat([[1.0, 0.0], other], 100, axis=0)).peaks) == number
 
 
 def test_members_are_independent():
