@@ -89,8 +89,8 @@ def least_share(count: int) -> float:
 def _edges(points: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Edges to the nearest neighbours, and those of the minimum spanning tree, so that all points are joined."""
     count = len(points)
-    # a distance of zero would be no edge: equal points still have one
-    tree = coo_array(minimum_spanning_tree(squareform(pdist(points)) + 1e-300))
+    # a distance of zero would be no edge, nor, of a dense matrix, one below 1e-8: equal points still have one
+    tree = coo_array(minimum_spanning_tree(coo_array(squareform(pdist(points)) + 1e-300)))
     low = np.concatenate([np.repeat(np.arange(count), neighbours.shape[1]), tree.coords[0]])
     return low, np.concatenate([neighbours.ravel(), tree.coords[1]])
 

@@ -151,8 +151,10 @@ def test_points_of_one_gaussian_have_one_hill(size):
     assert [len(hills(rng.standard_normal((count, size))).peaks) for count in [10, 40, 80, 160] * 5] == [1] * 20
 
 
-def test_points_that_are_the_same():
-    assert len(hills(np.repeat([[0.0, 0.0], [1.0, 1.0]], 100, axis=0)).peaks) == 2
+@pytest.mark.parametrize("unit", [1e-10, 1.0, 1e10])
+@pytest.mark.parametrize(("other", "number"), [([2.0, 1.0], 2), ([1.0, 1e-16], 1)])
+def test_points_that_are_the_same_or_but_for_rounding(other, number, unit):
+    assert len(hills(unit * np.repeat([[1.0, 0.0], other], 100, axis=0)).peaks) == number
 
 
 def test_members_are_independent():
@@ -161,6 +163,7 @@ def test_members_are_independent():
     members = [{site: value[0, k] for site, value in draws.items()} for k in range(80)]
     found = modes(members, SYMMETRY)
     assert found.number == 2
+    np.testing.assert_allclose(found.errors, np.sqrt(0.25 * 0.75 / 80))
     assert "chain" not in str(found).splitlines()[1]
 
 
