@@ -265,7 +265,8 @@ def test_outputs_of_which_a_later_call_has_priors_apart_share_nothing(before, in
         guide = AutoConditional(lambda *args, **kwargs: None, ["beta"], model=ridge, inducing=inducing)
         negative_elbo(ridge, guide, X, y, before)
         # pseudo-observations: one for each row, as precise as it
-        params = {"auto_beta_precision_0": jnp.full((12, 1), 4.0)}
+        unit = 1.0 if inducing is None else guide.source.units[0]
+        params = {"auto_beta_precision_0": jnp.full((12, 1), 4.0 * unit**2)}
         assert loss_at(params, ridge, guide, X, y, scale) == pytest.approx(-expected, rel=1e-10)
 
 
@@ -1230,7 +1231,7 @@ def test_pseudo_observations_of_a_model_that_takes_its_own_batch(model, inputs):
         return guide, mean_and_density(params)
 
     outputs = np.linspace(-1.0, 1.0, inputs, dtype=np.float32)
-    params = {"auto_w_output_0": outputs, "auto_w_precision_0": np.exp(outputs)}
+    params = {"auto_w_unit_0": 1.0, "auto_w_output_0": outputs, "auto_w_precision_0": np.exp(outputs)}
     (guide, found), (_, expected) = conditional(model, params), conditional(whole, params)
     assert guide.source.dropped == ("y",)
     for one, other in zip(found, expected, strict=True):

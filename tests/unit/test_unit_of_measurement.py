@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
-from numpyro.infer import init_to_sample
+from numpyro.infer import SVI, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import (
@@ -86,6 +87,25 @@ def test_what_follows_is_chosen_alike(unit):
         return guide.source.sites
 
     assert choose(unit) == choose(1.0) == ("v",)
+
+
+@every_unit
+def test_pseudo_observations_are_learned_alike(unit):
+    x = jnp.asarray(INPUTS, jnp.float32)
+
+    def losses(unit):
+        def model(x, y=None):
+            w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 6]).to_event(2))
+            v = numpyro.sample("v", dist.Normal(0.0, unit).expand([6]).to_event(1))
+            numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w) @ v, 0.3 * unit).to_event(1), obs=y)
+
+        guide = AutoConditional(AutoNormal(model, init_scale=0.1), ["v"], inducing=x[:4])
+        svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
+        return svi.run(jax.random.key(0), 20, x, unit * 3.0 * x[:, 0], progress_bar=False).losses
+
+    # single precision holds no cubes of smaller ones, which are in the slopes of a Normal density
+    unit = unit**0.5
+    np.testing.assert_allclose(losses(unit) - len(x) * np.log(unit), losses(1.0), rtol=1e-3)
 
 
 @every_unit

@@ -162,6 +162,9 @@ class FromInducing(NamedTuple):
         Argument of the model -> its value at the inducing inputs, where it is not learned.
     dropped
         Arguments that hold observations, which are left out.
+    units
+        The unit in which the pseudo-observations of each linear quantity are learned, so that steps of one size fit: a
+        parameter that stays, and goes with those that are learned.
     outputs
         Pseudo-observations to start from, one array for each linear quantity.
     precisions
@@ -177,6 +180,7 @@ class FromInducing(NamedTuple):
     inputs: dict[str, Array]
     held: dict[str, Any]
     dropped: tuple[str, ...]
+    units: tuple[Array, ...]
     outputs: tuple[Array, ...]
     precisions: tuple[Array, ...]
     num_outputs: int
@@ -197,26 +201,27 @@ class FromInducing(NamedTuple):
         model = AtInputs(model, self.num_inputs)
         given = {site: value for site, value in given.items() if site not in self.local}
         start = trace_given(model, args, kwargs, given)
-        outputs = [own_parameter(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
-        precisions = [
-            own_parameter(f"{name}_precision_{k}", value, constraint=constraints.positive)
-            for k, value in enumerate(self.precisions)
-        ]
 
-        def fit(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Fitted:
+        def own(what: str, values: tuple[Array, ...], **constraint: Any) -> list[Array]:
+            return [own_parameter(f"{name}_{what}_{k}", value, **constraint) for k, value in enumerate(values)]
+
+        units = jax.lax.stop_gradient(own("unit", self.units, constraint=constraints.positive))
+        outputs = [unit * x for unit, x in zip(units, own("output", self.outputs), strict=True)]
+        precisions = own("precision", self.precisions, constraint=constraints.positive)
+        scales = [unit * jax.lax.rsqrt(x) for unit, x in zip(units, precisions, strict=True)]
+
+        def fit(given: dict[str, Array], outputs: list[Array], scales: list[Array]) -> Fitted:
             quantities = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
             num_outputs = 0 if are_apart(quantities.trace, self.sites) else self.num_outputs
             at_zero, slopes = quantities.slopes(num_outputs)
             seen = {
-                part: Observation(NORMAL, dist.Normal(0.0, jax.lax.rsqrt(precision)), value, predictor, jnp.ones(()))
-                for (part, predictor), value, precision in zip(at_zero.items(), outputs, precisions, strict=True)
+                part: Observation(NORMAL, dist.Normal(0.0, scale), value, predictor, jnp.ones(()))
+                for (part, predictor), value, scale in zip(at_zero.items(), outputs, scales, strict=True)
             }
             linear = LinearModel(seen, slopes, quantities.priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
-        return Conditional(
-            dimensions_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, precisions)
-        )
+        return Conditional(dimensions_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, scales))
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
@@ -303,8 +308,9 @@ def start_of_inducing(
     num_outputs = shared_outputs(quantities, elsewhere, sites)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
     started = [_pseudo_observation(part, targets, num_outputs) for part in found.values()]
-    outputs, precisions = zip(*started, strict=True)
-    return FromInducing(sites, observed, inputs, held, dropped, outputs, precisions, num_outputs, tuple(local))
+    return FromInducing(
+        sites, observed, inputs, held, dropped, *zip(*started, strict=True), num_outputs=num_outputs, local=tuple(local)
+    )
 
 
 def _refuse_nothing_to_observe(found: Mapping[str, Array], values: Mapping[str, Array], number: int) -> None:
@@ -330,12 +336,17 @@ def _refuse_nothing_to_observe(found: Mapping[str, Array], values: Mapping[str, 
 
 def _pseudo_observation(
     part: Array, targets: tuple[np.ndarray, float | None] | None, num_outputs: int
-) -> tuple[Array, Array]:
-    """Where the pseudo-observations of a linear quantity start, and their precisions, which outputs of a row share."""
+) -> tuple[Array, Array, Array]:
+    """The unit of a linear quantity, where its pseudo-observations start, and precisions, which outputs of a row share.
+
+    The unit is a power of two, by which nothing is rounded: the nearest to how far apart the observations lie.
+    """
     target, precision = targets if targets is not None and targets[0].shape == part.shape else (part, None)
-    precision = _PRECISION / max(float(jnp.var(target)), _LEAST_VARIANCE) if precision is None else precision
+    target = np.asarray(target, np.float64)
+    unit = float(np.exp2(np.round(np.log2(target.std() or 1.0))))
+    known = _PRECISION / max(np.var(target / unit), _LEAST_VARIANCE) if precision is None else precision * unit**2
     shape = (*part.shape[:-1], 1) if num_outputs else part.shape
-    return jnp.asarray(target, part.dtype), jnp.full(shape, precision, part.dtype)
+    return jnp.asarray(unit, part.dtype), jnp.asarray(target / unit, part.dtype), jnp.full(shape, known, part.dtype)
 
 
 def _with_what_it_needs(
