@@ -35,7 +35,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
-from numpyro_symmetry.symmetry.pytrees import as_sites
+from numpyro_symmetry.symmetry.pytrees import as_sites, can_be_moved
 from numpyro_symmetry.symmetry.shown import sizes
 
 
@@ -129,7 +129,8 @@ class DiagonalGaussian:
         Parameters
         ----------
         values
-            Site -> ``(*leading, *event)``, or a pytree, whose paths to arrays are sites.
+            Site -> ``(*leading, *event)``, or a pytree, whose paths to arrays are sites; in a mapping from names to
+            lists of arrays of one shape each list is a site.
         num_leading_dims
             Number of leading (chain, draw) dimensions.
 
@@ -151,7 +152,8 @@ class DiagonalGaussian:
         >>> DiagonalGaussian.fit({"w": np.array([[1.0, 5.0], [3.0, 5.0]])}).loc["w"].tolist()
         [2.0, 5.0]
         """
-        if not isinstance(values := as_sites(values), Mapping):
+        is_by_site = can_be_moved(values) or (isinstance(values, Mapping) and any(map(_is_list, values.values())))
+        if not isinstance(values := values if is_by_site else as_sites(values), Mapping):
             raise TypeError(f"fit expects draws by site, {{'w': (draw, ...)}}; got {type(values).__name__}.")
         lead = as_count(num_leading_dims, "num_leading_dims")
         refuse_masked(values)
@@ -371,3 +373,9 @@ class DiagonalGaussian:
         refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)
         return DiagonalGaussian(loc, symmetry.without_signs().apply(permutations(element), self.scale))
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value is one array, as a list of arrays: no symmetry says that these are a tree."""
+    is_list = isinstance(value, list | tuple) and all(map(can_be_moved, value))
+    return is_list and len({np.shape(x) for x in value}) < 2

@@ -6,7 +6,7 @@ None of these has a say in which labels belong together. Knows draws, families a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,11 @@ from numpyro_symmetry.traces.relabel import Relabelling, relabel
 REFERENCES = ("mean", "medoid", "first", "map")
 
 
-def as_reference(reference: Any) -> Any:
+def as_reference(reference: Any, sites: Collection[str]) -> Any:
     """Values by site where a reference is a tree of arrays, such as one network; any other as it is."""
     is_tree = not isinstance(reference, Rebased) and not can_be_moved(reference)
-    return as_sites(reference) if is_tree and any(map(np.ndim, arrays_by_path(reference).values())) else reference
+    has_arrays = is_tree and any(map(np.ndim, arrays_by_path(reference).values()))
+    return as_sites(reference, sites) if has_arrays else reference
 
 
 def index_of(reference: Any, leading: tuple[int, ...], log_density: np.ndarray | None) -> int | None:

@@ -206,8 +206,7 @@ def rebase(
     if order_by is not None and not (isinstance(reference, str) and reference == "mean"):
         raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
     num_starts = None if num_starts is None else as_count(num_starts, "num_starts")
-    named = as_reference(reference)
-    options = _Options(named, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
+    options = _Options(reference, cost, method, seed_of(rng_key), order_by, as_flag(null, "null"), num_starts)
     labels = as_mapping(labels, "labels", example="{'z': 'component'}")
     axes = by_site(as_mapping(axes, "axes", example="{'f': (None, 'component')}"))
     as_option(part, "part", PARTS)
@@ -273,6 +272,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     source = Side.of_pieces(in_pieces(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
     effort = SearchEffort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
+    options = options._replace(reference=as_reference(options.reference, bound.axes))
     reference = options.reference
     frame = reference.frame if isinstance(reference, Rebased) else None
     cost, along = chosen_cost(options.cost, plain, source.loc, frame), groups_on(trace.dims, bound.axes)

@@ -832,6 +832,14 @@ def test_a_draw_for_reference_does_not_change_the_criterion(reference):
     assert max(same, 1 - same) > 0.99
 
 
+@pytest.mark.parametrize("container", [np.asarray, list, lambda x: x.tolist()])
+def test_a_site_of_a_reference_may_be_a_list(container):
+    symmetry, centres = Symmetry({"w": ("unit", None)}, sizes={"unit": 3}), np.array([[4.0, 4], [-4, -4], [0, 0]])
+    draws = centres[[2, 0, 1]] + np.random.default_rng(0).normal(size=(20, 3, 2))
+    out = rebase({"w": draws}, symmetry, reference={"w": container(centres)}, null=False)
+    np.testing.assert_allclose(out.data["w"].mean(0), centres, atol=1.0)
+
+
 @pytest.mark.parametrize("cost", [EuclideanCost(), EuclideanCost(standardize=False), GaussianCost("identity")])
 def test_single_precision_beside_a_large_offset(cost):
     rng = np.random.default_rng(0)
