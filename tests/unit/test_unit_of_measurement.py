@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO, init_to_sample
-from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoNormal
 
 from numpyro_symmetry import (
     AutoConditional,
@@ -57,6 +57,25 @@ def test_an_output_is_measured_by_itself_beside_a_larger_one():
 
 
 @every_unit
+def test_entries_that_are_not_exchanged_are_not_said_to_be(unit):
+    def function(u):
+        return unit * jnp.stack([2.0 * u[0], u[1] + u[2] - u[0]])
+
+    with pytest.raises(SymmetryError, match="is not invariant") as refused:
+        check_symmetry(function, Symmetry({"array": ("unit",)}, sizes={"unit": 3}), (RNG.normal(size=3),), argnum=0)
+    assert "exchanged" not in str(refused.value)
+
+
+def test_a_log_density_is_measured_in_nats():
+    def model():
+        u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with numpyro.handlers.scale(scale=UNITS[0]):
+            numpyro.sample("y", dist.Normal(u[0], 1.0), obs=0.5)
+
+    check_symmetry(model, Symmetry({"u": ("unit",)}, sizes={"unit": 3}))
+
+
+@every_unit
 def test_units_of_a_function_that_may_be_scaled_are_found_and_no_others(unit):
     assert find_scaling(network(jax.nn.relu, unit), (NETWORK, INPUTS), HIDDEN).groups == ("hidden",)
     assert not find_scaling(network(jnp.tanh, unit), (NETWORK, INPUTS), HIDDEN).groups
@@ -93,7 +112,7 @@ def test_what_follows_is_chosen_alike(unit):
 def test_pseudo_observations_are_learned_alike(unit):
     x = jnp.asarray(INPUTS, jnp.float32)
 
-    def losses(unit):
+    def train(unit):
         def model(x, y=None):
             w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 6]).to_event(2))
             v = numpyro.sample("v", dist.Normal(0.0, unit).expand([6]).to_event(1))
@@ -101,11 +120,16 @@ def test_pseudo_observations_are_learned_alike(unit):
 
         guide = AutoConditional(AutoNormal(model, init_scale=0.1), ["v"], inducing=x[:4])
         svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
-        return svi.run(jax.random.key(0), 20, x, unit * 3.0 * x[:, 0], progress_bar=False).losses
+        return svi.run(jax.random.key(0), 20, x, unit * 3.0 * x[:, 0], progress_bar=False)
 
     # single precision holds no cubes of smaller ones, which are in the slopes of a Normal density
     unit = unit**0.5
-    np.testing.assert_allclose(losses(unit) - len(x) * np.log(unit), losses(1.0), rtol=1e-3)
+    ours, others = train(unit), train(1.0)
+    np.testing.assert_allclose(ours.losses - len(x) * np.log(unit), others.losses, rtol=1e-3)
+    # a power of two, which stays
+    units = np.log2([found.params["auto_v_unit_0"] for found in (ours, others)])
+    np.testing.assert_allclose(units, np.round(units), atol=1e-4)
+    assert units[0] - units[1] == pytest.approx(np.log2(unit), abs=1e-4)
 
 
 @every_unit
@@ -143,6 +167,16 @@ def test_evidence_is_that_of_the_density(unit):
 
     values = [log_evidence({"units": u * draws}, model(u), (centres,), num_draws=200).value for u in (1.0, unit)]
     np.testing.assert_allclose(*values, atol=1e-3)
+
+
+@every_unit
+def test_evidence_by_laplace_is_that_of_the_density(unit):
+    def model():
+        numpyro.sample("u", dist.Normal(0.0, unit).expand([2]).to_event(1))
+
+    fitted = AutoLaplaceApproximation(model), {"auto_loc": jnp.zeros(2)}
+    numpyro.handlers.seed(fitted[0], jax.random.key(0))()
+    assert log_evidence(fitted, num_draws=100).value == pytest.approx(0.0, abs=1e-3)
 
 
 def draws_in(unit, seed):
