@@ -661,6 +661,16 @@ def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
     np.testing.assert_allclose(total(3), total(12), rtol=1e-6)
 
 
+@pytest.mark.parametrize("target", [0.0, 0.1, 0.7, 1e9])
+def test_pseudo_observations_that_are_all_alike_but_for_rounding_have_the_unit_one(target):
+    y = np.full((12, 2), target)
+    y[0] *= 1.0 + np.finfo(float).eps
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, ["beta"], model=ridge, inducing=X)
+        set_up(guide, X, y)
+        assert guide.source.units == (1.0,)
+
+
 # ---- symmetrized ---------------------------------------------------------------------------------------------------
 
 

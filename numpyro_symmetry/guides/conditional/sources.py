@@ -59,6 +59,8 @@ from numpyro_symmetry.symmetry import SymmetryError
 
 # start of pseudo-observations' precision times their variance: a noise of a seventh of how they vary
 _PRECISION, _LEAST_VARIANCE = 50.0, 1e-6
+# how far apart single precision may leave observations that are all alike, beside their size
+_ALIKE = 1e-6
 
 
 class Conditional(NamedTuple):
@@ -343,7 +345,9 @@ def _pseudo_observation(
     """
     target, precision = targets if targets is not None and targets[0].shape == part.shape else (part, None)
     target = np.asarray(target, np.float64)
-    unit = float(np.exp2(np.round(np.log2(target.std() or 1.0))))
+    spread = target.std()
+    varies = spread > _ALIKE * np.abs(target).max(initial=0.0)
+    unit = float(np.exp2(np.round(np.log2(spread)))) if varies else 1.0
     known = _PRECISION / max(np.var(target / unit), _LEAST_VARIANCE) if precision is None else precision * unit**2
     shape = (*part.shape[:-1], 1) if num_outputs else part.shape
     return jnp.asarray(unit, part.dtype), jnp.asarray(target / unit, part.dtype), jnp.full(shape, known, part.dtype)
