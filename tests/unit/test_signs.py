@@ -429,6 +429,12 @@ def positive_part(x):
     return jnp.where(x > 0.0, x, jnp.zeros_like(x))
 
 
+def along_rows(positive, negative):
+    """One of two by the sign of the first, compared before it is broadcast."""
+    column = positive * jnp.ones((2, 1))
+    return jnp.where(column > 0.0, column, negative * jnp.ones((2, 1)) * jnp.ones((2, 3)))
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -500,6 +506,33 @@ def positive_part(x):
         (lambda a, b, x: (jax.nn.sigmoid(a) - 0.501) * b, []),
         (lambda a, b, x: (1 - jax.scipy.special.erfc(a)) * b, [{0, 1}]),
         (lambda a, b, x: jnp.tanh(a) + jnp.tanh(-a) + jnp.clip(b, -1, 1) + jnp.clip(-b, -1, 1), [{0}, {1}]),
+        # put together from pieces
+        (lambda a, b, x: jax.nn.hard_tanh(a) * b, [{0, 1}]),
+        (lambda a, b, x: jax.nn.hard_tanh(jax.nn.hard_tanh(a) * 1.5) * b, [{0, 1}]),
+        (lambda a, b, x: jax.nn.hard_tanh(a + b) * (a - 2 * b), [{0, 1}]),
+        (lambda a, b, x: jax.nn.hard_tanh(a + b + x) * (a - 2 * b), []),
+        (lambda a, b, x: jax.nn.hard_tanh(x * a + b + b * x**2) * (a - 2 * b), [{0, 1}]),
+        (lambda a, b, x: jnp.where(a > 1.0, 1.0, jnp.where(a < -1.001, -1.0, a)) * b, []),
+        (lambda a, b, x: jnp.where(a > 0.0, a, -a) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.where(a >= 0.0, a, -a) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.where(a > 0.0, a, -1.001 * a) * b**2, [{1}]),
+        (lambda a, b, x: jnp.where(jnp.abs(a) > x, a - jnp.sign(a) * x, 0.0) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.where(a > 0.5, a - 0.5, jnp.where(a < -0.5, a + 0.5, 0.0)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.where(a > 0.5, a - 0.5, jnp.where(a < -0.5, a + 0.6, 0.0)) * b, []),
+        (lambda a, b, x: jnp.where(a < 0.5, jnp.where(a < -0.5, a + 0.5, 0.0), a - 0.5) * b, [{0, 1}]),
+        (lambda a, b, x: (jnp.heaviside(a, 0.5) - 0.5) * b, [{0, 1}]),
+        (lambda a, b, x: (jnp.heaviside(a, 0.4) - 0.5) * b, []),
+        (lambda a, b, x: (inside(a == 1.0, a > 0.0) + inside(a == -1.0, a < 0.0)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: (inside(a == 1.0, a > 0.0) + inside(a == -1.0, a < 2.0)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: (inside(a == 1.0, a > 0.0) + inside(a == -1.0, a > 0.0)) * b**2, [{1}]),
+        (lambda a, b, x: inside(a == 1.0, a == -1.0) * b, [{0}, {1}]),
+        (lambda a, b, x: inside((a > 1.0) | (a < -1.0), x > 0.0) * b**2, [{0}, {1}]),
+        (lambda a, b, x: inside(~(a > 1.0), ~(a < -1.0)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: inside(~(a > 1.0), ~(a < -2.0)) * b**2, [{1}]),
+        (lambda a, b, x: along_rows(a, -a).sum() * b**2, [{0}, {1}]),
+        (lambda a, b, x: along_rows(a, -2 * a).sum() * b**2, [{1}]),
+        (lambda a, b, x: jnp.where(jnp.isfinite(x + a) == jnp.isfinite(x - a), 1.0, 2.0) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.where(jnp.isfinite(x + a) == jnp.isfinite(x - 2 * a), 1.0, 2.0) * b**2, [{1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
         (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
         # of many places, too
