@@ -473,6 +473,10 @@ def along_rows(positive, negative):
         (lambda a, b, x: jnp.zeros(2).at[0].set(a).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.zeros(2).at[0].add(a).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.arange(3.0).at[a.astype(int)].get(wrap_negative_indices=False) ** 2 * b**2, [{1}]),
+        (lambda a, b, x: jnp.arctan2(a, 1 + a**2) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.arctan2(x, a) * b**2, [{1}]),
+        (lambda a, b, x: jax.lax.rem(a, 1 + a**2) * b, [{0, 1}]),
+        (lambda a, b, x: jax.scipy.special.i1e(a) * b + jax.scipy.special.i0e(a), [{0, 1}]),
         # constants of which some are zero are none of them odd
         (lambda a, b, x: ((a * jnp.ones(2) + np.array([0.0, 1.0])) ** 2).sum() * b**2, [{1}]),
         # even, or odd, though made of what is neither

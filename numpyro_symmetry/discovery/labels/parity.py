@@ -280,6 +280,10 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
     if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
         power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
         return [operands[0] if power % 2 else EVEN]
+    if name in ("atan2", "rem"):
+        # odd in the first, for a second that stays
+        demands.vanish(operands[1])
+        return [operands[0]]
     if name in _HOLD_VALUES:
         demands.vanish(*(p for k, p in enumerate(operands) if k not in _HOLD_VALUES[name]))
         return [demands.agree([operands[k] for k in _HOLD_VALUES[name]])]
