@@ -85,7 +85,7 @@ def _log_factorial(n: int) -> float:
 
 
 def _every_order(n: int) -> np.ndarray:
-    return np.array(list(itertools.permutations(range(n))))
+    return np.array(list(itertools.permutations(range(n))), int)
 
 
 def _shuffled(rng: np.random.Generator, index: np.ndarray) -> np.ndarray:
