@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -115,6 +115,13 @@ def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:
         s: flat[..., end - np.size(x) : end].reshape((*np.shape(flat)[:-1], *np.shape(x)))
         for (s, x), end in zip(like.items(), ends.tolist(), strict=True)
     }
+
+
+def with_sites_in_order(covariance: np.ndarray, loc: dict[str, Any], sites: Iterable[str]) -> np.ndarray:
+    """A covariance of ravelled ``loc`` as one of its sites in another order."""
+    index = unravel(np.arange(len(covariance)), loc)
+    order = np.concatenate([np.ravel(index[site]) for site in sites])
+    return covariance[np.ix_(order, order)]
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
