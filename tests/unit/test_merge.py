@@ -275,6 +275,20 @@ def test_a_mean_and_its_labels_are_the_same_in_any_unit(unit):
         np.testing.assert_allclose(other.merged[site], unit * value, rtol=1e-6)
 
 
+@pytest.mark.parametrize("origin", [1e4, 1e6])
+def test_a_mean_and_its_labels_are_the_same_wherever_zero_is(origin):
+    rng = np.random.default_rng(0)
+    symmetry, noisy = Symmetry({"a": ("u",), "b": ("u", None)}), []
+    member = {"a": rng.normal(size=6), "b": rng.normal(size=(6, 4))}
+    for _ in range(6):
+        order = rng.permutation(6)
+        noisy.append({site: (x + 1.2 * rng.normal(size=x.shape))[order] for site, x in member.items()})
+    own, other = (merge([{s: at + x for s, x in one.items()} for one in noisy], symmetry) for at in (0.0, origin))
+    assert own.num_rounds == other.num_rounds > 1
+    for site, value in own.merged.items():
+        np.testing.assert_allclose(other.merged[site] - origin, value, atol=1e-8)
+
+
 def test_no_member_is_asked_again_where_nothing_moved(monkeypatch):
     asked, place = [], common_labels.match
 
