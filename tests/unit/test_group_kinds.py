@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, check_symmetry, match, rebase
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, Unsigned, check_symmetry, match, rebase
 from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.symmetry import Kind
 from tests.property import test_symmetry_laws as laws
@@ -93,6 +93,9 @@ def test_it_stays_what_it_is_without_signs():
     assert RING.without_signs() == RING
     assert signed.without_signs() == replace(RING, sizes={"ring": 5})
     assert signed.without_signs().log_order() == math.log(5)
+    # nor where the sites that are left have no signs
+    beside = replace(signed, axes={"w": ("ring",), "b": (Unsigned("ring"),)}).restrict(sites=["b"])
+    assert beside == Symmetry({"b": (Unsigned("ring"),)}, {"ring": CYCLIC}, {"ring": 5})
     plain = Symmetry(dict(RING.axes), {"ring": "signed"}, {"ring": 5})
     assert plain.without_signs() == Symmetry(dict(RING.axes), sizes={"ring": 5})
 
