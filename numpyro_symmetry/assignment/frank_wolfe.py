@@ -64,7 +64,7 @@ def _path(problem: Problem, state: dict[str, Soft], weight: float, max_steps: in
         b = sum(_inner(slope[name], toward[name]) - _inner(slope[name], here[name]) for name in slope)
         a = end - start - b
         with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.where(a < 0, np.clip(np.where(a < 0, -b / (2 * a), 1.0), 0.0, 1.0), np.where(a + b > 0, 1.0, 0.0))
+            t = np.where(a < 0, np.clip(-b / (2 * a), 0.0, 1.0), a + b > 0)
         if degree > 2:
             t = _safeguard(part, here, toward, penalty, t, start, end)
         gain = b * t + a * t**2
@@ -98,7 +98,7 @@ def _safeguard(
 ) -> np.ndarray:
     """With three groups in a term the parabola is only a guess: keep its step where it does not lose."""
     reached = _penalised_score(problem, {name: here[name].toward(toward[name], t) for name in here}, penalty)
-    return np.where((reached >= start) & (reached >= end), t, np.where(end > start, 1.0, 0.0))
+    return np.where((reached >= start) & (reached >= end), t, end > start)
 
 
 def _inner(slope: Benefit, part: Soft) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry.arguments import as_option, refuse_tracers, rounding_of
+from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION
 
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by adding this many units in the last place of the largest benefit to the diagonal
@@ -80,7 +80,7 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
 
 def _best_of_all(tables: np.ndarray) -> np.ndarray:
     n = tables.shape[-1]
-    every = np.array(list(permutations(range(n))), int)
+    every = PERMUTATION.elements(n)
     total = np.zeros((len(tables), len(every)))
     for slot in range(n):
         total += tables[:, slot, every[:, slot]]

@@ -105,8 +105,7 @@ class AsSampled(NamedTuple):
     r_hat, ess, num_apart
         As in `Chains`.
     chance
-        Smallest chance, as in `Chains`, among the numbers with an R-hat above 1.01; NaN if there are none, or if the
-        chance of one of them is NaN.
+        As in `Chains`, where some numbers have an R-hat above 1.01 and each of these has a chance; otherwise NaN.
     """
 
     r_hat: float
@@ -114,12 +113,16 @@ class AsSampled(NamedTuple):
     num_apart: int
     chance: float
 
+    @staticmethod
+    def of(found: Chains) -> AsSampled:
+        """What is reported of these statistics."""
+        is_known = found.num_apart and np.isnan(found.r_hat_undecided)
+        return AsSampled(found.r_hat, found.ess, found.num_apart, found.chance if is_known else np.nan)
+
 
 def as_sampled(values: Any) -> AsSampled:
-    """Compare chains as `chains_of` does, in fewer statistics and a third of the time."""
-    found = worst(_each(partial(_chunk, briefly=True), values), values.shape[0])
-    is_known = found.num_apart and np.isnan(found.r_hat_undecided)
-    return AsSampled(found.r_hat, found.ess, found.num_apart, found.chance if is_known else np.nan)
+    """`AsSampled` in a third of the time of `chains_of`; the chance is that of the numbers above 1.01 alone."""
+    return AsSampled.of(worst(_each(partial(_chunk, briefly=True), values), values.shape[0]))
 
 
 def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:

@@ -33,9 +33,6 @@ from numpyro_symmetry.symmetry.arguments import (
     seed_of,
 )
 
-# an effect that exchanges exceed one time in twenty is noise
-_FLOOR = 0.95
-
 
 class _Options(NamedTuple):
     """The options of `compare`."""
@@ -329,7 +326,7 @@ def _compared(
         p_value=energies.least(list(each.values())),
         p_by_distance={name: float(energies.ranks(one)[0]) for name, one in each.items()},
         effect=float(size[0]),
-        floor=float(np.quantile(size, _FLOOR)),
+        floor=energies.floor_of(size),
         contributions=contributions(aligned, both, first, sides[0], len(blocks[0].draws)),
     )
 

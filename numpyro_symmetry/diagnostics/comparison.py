@@ -275,8 +275,9 @@ class PriorConformity(NamedTuple):
         Site -> ``(quantity, *event)``: ``"shift"``, the slot's mean less the relabelled prior's, in its deviations, and
         ``"contraction"``.
     contraction
-        Site -> contraction of all slots together, which no label changes: one less the ratio of variances over draws
-        and slots, the mean over a unit's numbers. Negative where units are further apart than the prior has them.
+        Site, or piece of one that is cut, -> contraction of all slots together, which no label changes: one less the
+        ratio of variances over draws and slots (of mean squares, where labels change signs), the mean over a unit's
+        numbers. Negative where units are further apart than the prior has them.
     effect, floor, p_value
         Of all slots together: energy of sorted projections between draws and draws of the prior. No label changes it.
     given

@@ -45,8 +45,6 @@ _MIN_PAIRS = 6
 _NUM_EXCHANGES = 999
 # slots that differ from the prior leave the hypothesis together if their effect is at least this share of the largest
 _SHARE_OF_FURTHEST = 0.5
-# an effect that exchanges exceed one time in twenty is noise
-_FLOOR = 0.95
 # statistics, in their own standard deviations, that are this close differ by rounding, and are tied
 _ROUNDING = 1e-9
 
@@ -162,7 +160,7 @@ def prior_conformity(
         entries=_shaped(sides, entries, trace.dims),
         contraction=_contraction(sides),
         effect=float(together[0]),
-        floor=float(np.quantile(together, _FLOOR)),
+        floor=energies.floor_of(together),
         p_value=float("nan") if blocks.number < _MIN_PAIRS else float(energies.ranks(together)[0]),
         given=tuple(site for site in out.symmetry.axes if site not in sites.redrawn),
         drawn=drawn,
@@ -251,7 +249,7 @@ def _step_down(
                 entries[name] = np.where(sides.of_slots(name, left), now, before)
             by_slot = _energies_of(sides.tested, _standardised(sides, own, other), exchanges, left)
             for (slot, effects), p in zip(by_slot.items(), _of_largest(list(by_slot.values())), strict=True):
-                results[slot] = SlotResult(slot, float(effects[0]), float(np.quantile(effects, _FLOOR)), float(p))
+                results[slot] = SlotResult(slot, float(effects[0]), energies.floor_of(effects), float(p))
             away = [results[slot] for slot in left if is_apart(results[slot])]
             furthest = max((result.effect for result in away), default=0.0)
             gone = {result.slot for result in away if result.effect >= _SHARE_OF_FURTHEST * furthest}

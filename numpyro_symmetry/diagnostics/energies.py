@@ -169,6 +169,11 @@ def least(by_statistic: Sequence[np.ndarray]) -> float:
     return float(ranks(-np.min([ranks(one) for one in by_statistic], axis=0))[0])
 
 
+def floor_of(effects: np.ndarray) -> float:
+    """What an effect has to exceed: one that exchanges exceed one time in twenty is noise."""
+    return float(np.quantile(effects, 0.95))
+
+
 class MomentDifferences(NamedTuple):
     """For each number: the first side's mean less the last's, in deviations; half the log ratio of variances.
 

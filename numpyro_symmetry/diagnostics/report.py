@@ -318,9 +318,8 @@ def _rows(
     for name, some in parts.items():
         chains = worst(some, shape[0])
         size = (chains.num_judged + chains.num_still + chains.num_undefined,)
-        chance = chains.chance if chains.num_apart else np.nan
-        same = AsSampled(chains.r_hat, chains.ess, chains.num_apart, chance)
-        found.append((name, chains, same, size, Kind.BESIDE if name in beside.keys() - given else Kind.INVARIANT))
+        kind = Kind.BESIDE if name in beside.keys() - given else Kind.INVARIANT
+        found.append((name, chains, AsSampled.of(chains), size, kind))
     # each number is tested twice, as it is and folded about its median
     looks = 2 * sum(chains.num_judged for _, chains, *_ in found)
 

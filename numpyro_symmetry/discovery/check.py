@@ -42,7 +42,8 @@ class SymmetryCheck(NamedTuple):
     tolerance
         The largest change that passes: 1e-9 (1e-4 if the model rounds to float32) of one plus the largest
         log-likelihood of a datum, or for priors and factors of one plus the norms of those log probabilities that
-        change.
+        change; in double precision no more than 1e-3 nats, unless rounding alone is. Of a function, not one is added
+        but the size of its outputs, if that is less.
     control_gap
         Group -> largest change under a deliberately wrong action, nats; far above ``tolerance`` when the check means
         something. It may be 0 where a site has a flat prior, and nothing else reads it.

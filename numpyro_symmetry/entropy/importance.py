@@ -1,4 +1,4 @@
-r"""How far a mean of importance weights can be trusted: the Pareto shape of their tail, and their effective number.
+r"""The mean of importance weights, and how far it can be trusted: the tail's Pareto shape, and an effective number.
 
 Knows log weights; not where they come from.
 """
@@ -51,14 +51,14 @@ def pareto_shape(log_weights: ArrayLike) -> float:
     >>> round(pareto_shape(np.log(tail)), 1)
     0.5
     """
-    weights = np.sort(_relative(log_weights))
-    tail_size = math.ceil(min(_TAIL_SHARE * len(weights), _TAIL_ROOTS * len(weights) ** 0.5))
-    if tail_size < _FEWEST or np.isnan(weights).any():
+    ascending = np.sort(_relative(log_weights))
+    tail_size = math.ceil(min(_TAIL_SHARE * len(ascending), _TAIL_ROOTS * len(ascending) ** 0.5))
+    if tail_size < _FEWEST or np.isnan(ascending).any():
         return math.nan
-    cutoff = max(weights[-tail_size - 1], _SMALLEST)
-    if weights[-1] == cutoff:
+    cutoff = max(ascending[-tail_size - 1], _SMALLEST)
+    if ascending[-1] == cutoff:
         return -math.inf
-    excess = np.exp(weights[-tail_size:]) - math.exp(cutoff)
+    excess = np.exp(ascending[-tail_size:]) - math.exp(cutoff)
     excess = excess[excess > 0.0]
     return _fitted_shape(excess) if len(excess) >= _FEWEST else math.inf
 
@@ -84,6 +84,13 @@ def effective_number(log_weights: ArrayLike) -> float:
     """
     weights = np.exp(_relative(log_weights))
     return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def log_mean(log_weights: np.ndarray) -> tuple[float, float]:
+    """Logarithm of the mean of independent weights, and its standard error to first order: NaN of a single weight."""
+    weights = np.exp(_relative(log_weights))
+    error = weights.std(ddof=1) / weights.mean() / len(weights) ** 0.5 if len(weights) > 1 else math.nan
+    return float(np.logaddexp.reduce(log_weights)) - math.log(len(weights)), float(error)
 
 
 def are_few(shape: float, number: float) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from numpyro.diagnostics import effective_sample_size
 
-from numpyro_symmetry.entropy.importance import effective_number
+from numpyro_symmetry.entropy.importance import effective_number, log_mean
 
 # a tolerance in nats, far below any error of sampling; and rounds, of which tens do where the two densities overlap
 _TOLERANCE, _MAX_ROUNDS = 1e-10, 1000
@@ -62,8 +62,7 @@ def importance(log_weights: NDArray[np.float64]) -> Estimate:
     Estimate
         The mean weight is unbiased; ``error`` is that of its logarithm, to first order.
     """
-    value = float(np.logaddexp.reduce(log_weights) - np.log(len(log_weights)))
-    return Estimate(value, _relative_error(np.exp(log_weights - value)), np.inf, effective_number(log_weights))
+    return Estimate(*log_mean(log_weights), np.inf, effective_number(log_weights))
 
 
 def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> Estimate:
@@ -110,10 +109,9 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
         change, value, rounds = abs(above - below - value), float(above - below), rounds + 1
     # w/r over the mixture's share, whose means over the two sets of draws agree at the fixed point
     log_from_proposal = of_proposal - mixed(of_proposal, value)
-    from_proposal = np.exp(log_from_proposal)
     from_target = np.exp(value - mixed(of_target, value))
     of_target_alone = from_target.var() / from_target.mean() ** 2 / _effective(from_target)
-    error = float(np.sqrt(_relative_error(from_proposal) ** 2 + of_target_alone))
+    error = float(np.sqrt(log_mean(log_from_proposal)[1] ** 2 + of_target_alone))
     met = effective_number(log_from_proposal)
     return Estimate(offset + value, error, effective, met, rounds, bool(change <= _TOLERANCE))
 
@@ -198,7 +196,3 @@ def _effective(values: NDArray[np.float64]) -> float:
     if np.ptp(values) == 0 or values.shape[1] < 4:
         return float(values.size)
     return float(np.clip(effective_sample_size(values), 1.0, values.size))
-
-
-def _relative_error(weights: NDArray[np.float64]) -> float:
-    return float(weights.std(ddof=1) / weights.mean() / np.sqrt(len(weights)))

@@ -162,7 +162,8 @@ def inducing_inputs(
                 f"inducing inputs of argument {name!r} have shape {value.shape}; expected (number, "
                 f"{', '.join(map(str, expected[1:]))}), as rows of the argument, whose shape is {expected}."
             )
-    if len(numbers := {name: len(value) for name, value in found.items()}) > 1 and len(set(numbers.values())) > 1:
+    numbers = {name: len(value) for name, value in found.items()}
+    if len(set(numbers.values())) > 1:
         raise SymmetryError(f"inducing gives different numbers of rows, {numbers}; every argument needs as many.")
     inputs = {name: value for name, value in found.items() if jnp.issubdtype(value.dtype, jnp.floating)}
     if not inputs:

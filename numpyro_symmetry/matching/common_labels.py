@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
+from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.symmetry import Element, Symmetry, compose
@@ -23,7 +24,7 @@ from numpyro_symmetry.symmetry import Element, Symmetry, compose
 # how many members serve as the first target of all others, and how many of these searches are carried on
 _MOST_STARTS, _NUM_SEARCHES = 8, 3
 _MAX_ROUNDS, _NARROW = 50, 16
-# a gain below this share of the objective and of the member's squared norm is rounding, in any units
+# a gain below this share of the squared distance, or a distance below this share of the norm, is rounding in any units
 _ROUNDING = 1e-9
 
 
@@ -81,10 +82,11 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
             stale[k] = False
             others = _mean(moved[:k] + moved[k + 1 :])
             step = match(others, moved[k], symmetry, method=method, progress_bar=False)
-            gain = float(step.objective - step.objective_before)
-            if gain > _ROUNDING * (abs(float(step.objective)) + sizes[k]):
-                elements[k] = compose(step.element, elements[k])
-                moved[k] = moved_by(symmetry, elements[k], item)
+            element = compose(step.element, elements[k])
+            there = moved_by(symmetry, element, item)
+            before, after = _squared_distance(others, moved[k]), _squared_distance(others, there)
+            if before - after > _ROUNDING * before + _ROUNDING**2 * sizes[k]:
+                elements[k], moved[k] = element, there
                 num_moved += 1
                 stale = [j != k for j in range(len(items))]
             bar.set_postfix_str(f"{name}, round {num_rounds}: {num_moved} of {len(items)} moved", refresh=False)
@@ -100,11 +102,18 @@ def moved_by(symmetry: Symmetry, element: Element, item: Any) -> Any:
 
 
 def _mean(items: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *xs: np.mean(xs, 0), *items)
+    return jax.tree.map(lambda *xs: np.mean(xs, 0, dtype=float), *items)
 
 
 def _squares(item: Any) -> float:
     return float(sum(np.sum(np.square(np.asarray(x, float))) for x in jax.tree.leaves(item)))
+
+
+def _squared_distance(one: Any, other: Any) -> float:
+    """What `match` makes small, from differences: its objective has few digits left where values are far from zero."""
+    if isinstance(one, FullGaussian):
+        return float(one.wasserstein(other)) ** 2
+    return _squares(jax.tree.map(np.subtract, one, other))
 
 
 def distances_from_mean(items: Sequence[Any]) -> np.ndarray:

@@ -2,7 +2,7 @@ r"""How much of a product of Gaussians up to labels lies in other labellings tha
 
 The product of symmetrized Gaussians is a mixture, one term for each choice of the members' labels against the first,
 
-.. math:: \prod_k \frac1{|G|}\sum_g q_k(g\theta) \propto \sum_g \sum_{h_2,\dots,h_K} \prod_k q_k(h_k g\theta),
+.. math:: \prod_k \frac1{|G|}\sum_g q_k(g\theta) \propto \sum_g \sum_{h_2,\dots,h_K} \prod_k q_k(h_k^{-1} g\theta),
 
 and each weighs :math:`Z(h)`. Where labellings are too many to sum, they are drawn. Knows what one labelling weighs.
 """

@@ -5,7 +5,6 @@ Knows tables of log weights; not what is weighed.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -14,6 +13,7 @@ from scipy.special import logsumexp
 
 from numpyro_symmetry.assignment import assign
 from numpyro_symmetry.symmetry import Hard
+from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION
 
 # up to this many units, all permutations are weighed in order to draw one
 _MOST_AT_ONCE = 6
@@ -80,7 +80,7 @@ def _drawn_of_all(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Permutations drawn exactly in proportion to their weight, or the given ones, and their log probabilities."""
     n = table.shape[-1]
-    every = np.array(list(itertools.permutations(range(n))))
+    every = PERMUTATION.elements(n)
     logits = table[..., np.arange(n), every].sum(-1)
     logits = np.broadcast_to(logits - logsumexp(logits, -1, keepdims=True), (count, len(every)))
     j = (logits + rng.gumbel(size=logits.shape) if given is None else (every == given[:, None]).all(-1)).argmax(-1)

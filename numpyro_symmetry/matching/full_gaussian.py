@@ -25,6 +25,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
     square_root,
     unchecked,
     unravel,
+    with_sites_in_order,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
@@ -216,6 +217,5 @@ class FullGaussian:
 
     def in_order_of(self, other: FullGaussian) -> FullGaussian:
         """The same distribution with its sites in the order of another's."""
-        index = unravel(np.arange(len(np.asarray(self.covariance))), dict(self.loc))
-        order = np.concatenate([np.ravel(index[site]) for site in other.loc])
-        return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])
+        covariance = with_sites_in_order(np.asarray(self.covariance), self.loc, other.loc)
+        return FullGaussian({s: self.loc[s] for s in other.loc}, covariance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
+from numpyro_symmetry.symmetry.axes import VIRTUAL, labels
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast
 from numpyro_symmetry.symmetry.pytrees import refuse_mismatch
 
@@ -103,6 +104,19 @@ def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple
     return ravelled(index).astype(int), ravelled(symmetry.of_differences().apply(element, ones))
 
 
+def middle_of(symmetry: Symmetry, loc: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Site -> values that no element moves: means along axes with groups, and zero where signs may change."""
+    signed = {name for name, group in symmetry.groups.items() if group.signed}
+    middle = {site: np.asarray(x, float) for site, x in loc.items()}
+    for stack in symmetry.stacks.values():
+        x, own = stack.of(middle), [entry for entry in stack.entries if not isinstance(entry, VIRTUAL)]
+        moving = tuple(k for k, entry in enumerate(own, -len(own)) if entry is not None)
+        is_signed = any(axis.signed and axis.group in signed for axis in labels(stack.entries))
+        mean = np.zeros(()) if is_signed else x.mean(moving, keepdims=True)
+        middle |= stack.apart(np.broadcast_to(mean, x.shape))
+    return middle
+
+
 def ravel(by_site: dict[str, Any]) -> np.ndarray:
     """``(D,)``, float64: the entries of all sites, one site after the other."""
     return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(x, float)) for x in by_site.values())])
@@ -115,6 +129,13 @@ def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:
         s: flat[..., end - np.size(x) : end].reshape((*np.shape(flat)[:-1], *np.shape(x)))
         for (s, x), end in zip(like.items(), ends.tolist(), strict=True)
     }
+
+
+def with_sites_in_order(covariance: np.ndarray, loc: dict[str, Any], sites: Iterable[str]) -> np.ndarray:
+    """A covariance of ravelled ``loc`` as one of its sites in another order."""
+    index = unravel(np.arange(len(covariance)), loc)
+    order = np.concatenate([np.ravel(index[site]) for site in sites])
+    return covariance[np.ix_(order, order)]
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ A way to merge is a small value; those with a name stand in `HOWS`. Knows Gaussi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpyro_symmetry.matching.cross_terms import CrossTerms, cross_terms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites, square_root
+from numpyro_symmetry.matching.gaussian_inputs import middle_of, refuse_other_sites, square_root
 from numpyro_symmetry.matching.product import Gaussian, NaturalGaussian, raised
 from numpyro_symmetry.symmetry import Complement, Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_option
@@ -159,21 +159,33 @@ class Product:
 
     def merged(self, members: Sequence[Any]) -> Any:
         """The Gaussian whose natural parameters are the sum of the members', less those of the prior's extra copies."""
-        total, prior = reduce(NaturalGaussian.plus, map(NaturalGaussian.of, members)), self._prior(members)
-        return (total if prior is None else total.plus(prior, 1.0 - len(members))).gaussian(members[0])
+        total = reduce(NaturalGaussian.plus, map(NaturalGaussian.of, members))
+        if self.prior is not None:
+            total = total.plus(NaturalGaussian.of(self.prior.in_order_of(members[0])), 1.0 - len(members))
+        return total.gaussian(members[0])
 
     def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
         """Elements to the labels of a term of the product that weighs more."""
         # raises here already, where dividing out the prior leaves no Gaussian
         self.merged(members)
-        return raised(members, symmetry, self._prior(members))
+        members, prior = self._about_middle(members, symmetry)
+        return raised(members, symmetry, prior)
 
     def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms:
         """The share of the product that lies in its other terms."""
-        return cross_terms(members, symmetry, self._prior(members), np.random.default_rng(0))
+        members, prior = self._about_middle(members, symmetry)
+        return cross_terms(members, symmetry, prior, np.random.default_rng(0))
 
-    def _prior(self, members: Sequence[Any]) -> NaturalGaussian | None:
-        return None if self.prior is None else NaturalGaussian.of(self.prior.in_order_of(members[0]))
+    def _about_middle(self, members: Sequence[Any], symmetry: Symmetry) -> tuple[list[Any], NaturalGaussian | None]:
+        """Members and prior about values that no label moves: of what is far from zero, weights differ by rounding."""
+        middle = middle_of(symmetry, members[0].loc)
+
+        def about(gaussian: Any) -> Any:
+            wide = jax.tree.map(lambda x: np.asarray(x, float), gaussian)
+            return replace(wide, loc={site: wide.loc[site] - middle[site] for site in gaussian.loc})
+
+        prior = None if self.prior is None else NaturalGaussian.of(about(self.prior.in_order_of(members[0])))
+        return [about(member) for member in members], prior
 
 
 HOWS: dict[str, How] = {"mean": Mean(), "barycenter": Barycenter(), "product": Product()}

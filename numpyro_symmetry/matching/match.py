@@ -248,7 +248,7 @@ def _matched(
         # the diagonals decided; correlations may disagree, and then nothing is moved
         keep = exact[0] >= exact[1]
         chosen, objective = (found.element, exact[0]) if keep else (bound.identity(), exact[1])
-        return Match(chosen, objective, exact[1], found.exact & False, found.num_sweeps, found.converged)
+        return Match(chosen, objective, exact[1], np.zeros_like(found.exact), found.num_sweeps, found.converged)
     return found
 
 

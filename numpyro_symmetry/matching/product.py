@@ -2,7 +2,7 @@ r"""The product of Gaussians up to labels: natural parameters, what a labelling 
 
 With natural parameters :math:`\eta = (\Sigma^{-1}\mu, \Sigma^{-1})` a product weighs, up to what no label changes,
 
-.. math:: Z(h) = \int \prod_k q_k(h_k\theta)\,d\theta = \exp A\big(\textstyle\sum_k h_k\eta_k\big),
+.. math:: Z(h) = \int \prod_k q_k(h_k^{-1}\theta)\,d\theta = \exp A\big(\textstyle\sum_k h_k\eta_k\big),
           \qquad A = \tfrac12\mu^\top\Sigma^{-1}\mu - \tfrac12\log|\Sigma^{-1}|.
 
 Knows Gaussians and elements; no other labellings than one at a time.

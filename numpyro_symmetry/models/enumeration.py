@@ -131,7 +131,7 @@ def enumerated(
     num_plates: int,
     rng_key: Array,
 ) -> Array:
-    """The same for a model whose plates take ``num_plates`` dimensions, where funsor is installed.
+    """`enumerated_log_density` of a model whose plates take ``num_plates`` dimensions, where funsor is installed.
 
     Raises
     ------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -85,7 +85,7 @@ def _log_factorial(n: int) -> float:
 
 
 def _every_order(n: int) -> np.ndarray:
-    return np.array(list(itertools.permutations(range(n))))
+    return np.array(list(itertools.permutations(range(n))), int)
 
 
 def _shuffled(rng: np.random.Generator, index: np.ndarray) -> np.ndarray:
@@ -116,3 +116,10 @@ SIGNED = Kind("signed", "±S", *_EVERY, is_full=True, signed=True)
 # the kind of an axis that is no group, and only serves others to be fibred over
 FIXED = "fixed"
 KINDS = {kind.name: kind for kind in (PERMUTATION, SIGNED)}
+
+
+def unsigned(kind: str | Kind) -> str | Kind:
+    """The kind of the same permutations without signs."""
+    if isinstance(kind, Kind):
+        return PERMUTATION if kind == SIGNED else replace(kind, signed=False)
+    return PERMUTATION if kind == "signed" else kind

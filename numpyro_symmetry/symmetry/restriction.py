@@ -10,7 +10,7 @@ from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, group_names, labels
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import fibred_over
-from numpyro_symmetry.symmetry.permutation_kinds import Kind
+from numpyro_symmetry.symmetry.permutation_kinds import Kind, unsigned
 
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
@@ -83,8 +83,8 @@ def _on(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
     axes = {site: entries for site, entries in symmetry.axes.items() if site in sites}
     signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
     odd = {name for name, group in symmetry.groups.items() if group.signed} - signed
-    kept = {name: kind for name, kind in symmetry.kinds.items() if name not in odd}
-    return symmetry.on_axes(axes, kept)
+    kinds = {name: unsigned(kind) if name in odd else kind for name, kind in symmetry.kinds.items()}
+    return symmetry.on_axes(axes, kinds)
 
 
 def axes_of_groups(

@@ -27,7 +27,7 @@ from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain, in_
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, fibred_over, products
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
-from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
+from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind, unsigned
 from numpyro_symmetry.symmetry.pieces import is_cut
 from numpyro_symmetry.symmetry.pytrees import as_given, as_sites
 from numpyro_symmetry.symmetry.restriction import with_total
@@ -243,7 +243,7 @@ class Symmetry:
 
     def without_signs(self) -> Symmetry:
         """The same permutations and no signs: how standard deviations move."""
-        kinds = {name: kind for name, kind in self.kinds.items() if name not in self.groups}
+        kinds = {name: unsigned(kind) for name, kind in self.kinds.items()}
         return replace(self, axes=with_total(self.axes, None), kinds=kinds)
 
     def of_differences(self) -> Symmetry:

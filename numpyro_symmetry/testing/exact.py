@@ -5,7 +5,6 @@ Knows models and float64 sums; no guides.
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import jax
@@ -18,6 +17,7 @@ from numpyro.distributions import constraints
 from scipy import special
 
 from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION
 from numpyro_symmetry.testing.posterior import Posterior
 
 _MAX_UNITS = 7
@@ -78,7 +78,7 @@ def exchangeable_gaussian(
     if not 1 <= num_units <= _MAX_UNITS:
         raise ValueError(f"num_units must lie between 1 and {_MAX_UNITS}, as n! terms are summed; got {num_units}.")
     centres = separation * np.random.default_rng(seed).normal(size=(num_units, dim))
-    placements = np.array(list(itertools.permutations(range(num_units))))
+    placements = PERMUTATION.elements(num_units)
 
     def model(centres: np.ndarray) -> None:
         support = constraints.independent(constraints.real, 2)

@@ -20,7 +20,7 @@ from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.models import Model, discrete_of, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, Unsigned, as_html
-from numpyro_symmetry.symmetry.arguments import is_floating
+from numpyro_symmetry.symmetry.arguments import is_floating, rounding_of
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.traces.acting import act
@@ -299,8 +299,7 @@ def _moves(
 
 
 def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
-    eps = jax.numpy.finfo(b.dtype).eps if is_floating(b.dtype) else 0.0
-    return _agree(a, b, _SPREAD_SAME, _ROUNDINGS_SAME * float(eps), 1.0)
+    return _agree(a, b, _SPREAD_SAME, _ROUNDINGS_SAME * rounding_of(b.dtype), 1.0)
 
 
 def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float) -> bool:

@@ -14,10 +14,11 @@ from numpyro_symmetry.assignment.nested import NestedGroups, moved_by, nested_gr
 from numpyro_symmetry.assignment.problem import Problem
 from numpyro_symmetry.assignment.solve import solve
 from numpyro_symmetry.symmetry import Hard
+from numpyro_symmetry.symmetry.hard import products
 
 # the exact second best takes n^3 operations a draw; above this only exchanges of two labels are looked at
 MAX_EXACT = 32
-# so many elements are tried one by one where axes of one site move together
+# so many elements are all tried where axes of one site move together
 MAX_ELEMENTS = 120
 
 
@@ -56,16 +57,11 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
 
 
 def _by_enumeration(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
-    score, best = problem.score(state), np.full(problem.batch, -np.inf)
-    every = {name: group.elements() for name, group in problem.groups.items()}
-    for index in itertools.product(*(range(len(part.permutation)) for part in every.values())):
-        other = {
-            name: part.at(k).each(lambda x: np.broadcast_to(x, (problem.batch, *np.shape(x))))
-            for (name, part), k in zip(every.items(), index, strict=True)
-        }
-        same = np.all([other[name].is_same(state[name]).all(-1) for name in other], axis=0)
-        best = np.maximum(best, np.where(same, -np.inf, problem.score(other)))
-    return score - best
+    elements = products({name: group.elements() for name, group in problem.groups.items()})
+    scores = problem.scores(elements)
+    # [batch, element]: the labels in use
+    own = np.all([part.is_same(state[name].at(np.s_[:, None])).all(-1) for name, part in elements.items()], axis=0)
+    return scores[own] - np.where(own, -np.inf, scores).max(1)
 
 
 def _of_nested_blocks(problem: Problem, state: dict[str, Hard], nest: NestedGroups) -> np.ndarray:

@@ -66,7 +66,7 @@ def evenly(leading: tuple[int, ...], count: int) -> tuple[np.ndarray, tuple[int,
     draws, shape
         Indices into the draws of all chains, chain after chain, and ``(chain, draw)``.
     """
-    num_chains, num_draws = (math.prod(leading[:-1]), leading[-1])
+    num_chains, num_draws = math.prod(leading[:-1]), leading[-1]
     chains = np.unique(np.linspace(0, num_chains - 1, min(num_chains, count)).astype(int))
     each = np.unique(np.linspace(0, num_draws - 1, min(num_draws, max(1, count // len(chains)))).astype(int))
     return (chains[:, None] * num_draws + each).ravel(), (len(chains), len(each))
@@ -99,7 +99,7 @@ def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Block
         length = num_draws
     stride = max(1, length // _MAX_KEPT)
     starts = np.arange(num_draws // length) * length
-    within = np.arange(0, length, stride)[: max(_MAX_KEPT, 1)]
+    within = np.arange(0, length, stride)[:_MAX_KEPT]
     draws = np.arange(num_chains)[:, None, None] * num_draws + starts[:, None] + within
     return Blocks(draws.reshape(-1, len(within)))
 

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, check_symmetry, match, rebase
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, Unsigned, check_symmetry, match, rebase
 from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.symmetry import Kind
 from tests.property import test_symmetry_laws as laws
@@ -85,6 +86,18 @@ def test_it_is_a_value():
     assert not bound.is_plain
     with pytest.raises(SymmetryError, match=r"'ring' is none of kind 'cyclic'; got \[1, 0, 2, 3, 4\]"):
         bound.apply({"ring": jnp.array([1, 0, 2, 3, 4])}, {"w": np.ones((2, 5)), "b": np.ones(5)})
+
+
+def test_it_stays_what_it_is_without_signs():
+    signed = Symmetry(dict(RING.axes), {"ring": replace(CYCLIC, signed=True)}, {"ring": 5})
+    assert RING.without_signs() == RING
+    assert signed.without_signs() == replace(RING, sizes={"ring": 5})
+    assert signed.without_signs().log_order() == math.log(5)
+    # nor where the sites that are left have no signs
+    beside = replace(signed, axes={"w": ("ring",), "b": (Unsigned("ring"),)}).restrict(sites=["b"])
+    assert beside == Symmetry({"b": (Unsigned("ring"),)}, {"ring": CYCLIC}, {"ring": 5})
+    plain = Symmetry(dict(RING.axes), {"ring": "signed"}, {"ring": 5})
+    assert plain.without_signs() == Symmetry(dict(RING.axes), sizes={"ring": 5})
 
 
 def ring(y, break_at=5):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto
 
-from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
+from numpyro_symmetry.entropy.importance import effective_number, log_mean, pareto_shape
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -51,3 +51,14 @@ def test_effective_number_is_from_one_to_all():
     assert math.isnan(effective_number([0.0, np.inf]))
     with pytest.raises(ValueError, match=r"vector \(num_draws,\)"):
         effective_number(np.zeros((2, 3)))
+
+
+def test_error_of_a_log_mean_is_the_relative_error_of_the_mean():
+    weights = np.random.default_rng(0).uniform(size=40)
+    value, error = log_mean(np.log(weights) - 2000.0)
+    assert value == pytest.approx(np.log(weights.mean()) - 2000.0)
+    assert error == pytest.approx(weights.std(ddof=1) / weights.mean() / 40**0.5)
+    assert error == pytest.approx(((40 / effective_number(np.log(weights)) - 1) / 39) ** 0.5)
+    assert log_mean(np.full(7, -3.3)) == (pytest.approx(-3.3), 0.0)
+    assert log_mean(np.array([0.0, -np.inf])) == (pytest.approx(-math.log(2.0)), pytest.approx(1.0))
+    np.testing.assert_equal(log_mean(np.array([-3.5])), (-3.5, math.nan))

@@ -33,9 +33,11 @@ from numpyro_symmetry.matching import Barycenter, Product, common_labels
 from numpyro_symmetry.matching import cross_terms as terms
 from numpyro_symmetry.matching import drawn as draws_of_labels
 from numpyro_symmetry.matching.cross_terms import cross_terms
+from numpyro_symmetry.matching.gaussian_inputs import middle_of
 from numpyro_symmetry.matching.hows import barycentre_of_covariances
 from numpyro_symmetry.matching.product import NaturalGaussian, Tables, raised
 from numpyro_symmetry.symmetry.hard import from_element, members_at
+from tests.support.laws import SYMMETRIES
 
 NETWORK = Symmetry({"in": (None, "first"), "mid": ("first", "second"), "out": ("second",)})
 SIGNED = Symmetry({"in": (None, "hidden"), "out": ("hidden",)}, kinds={"hidden": "signed"})
@@ -240,6 +242,41 @@ def full(q):
     return FullGaussian(q.loc, np.diag(np.concatenate([np.ravel(x) for x in q.scale.values()]) ** 2))
 
 
+@pytest.mark.parametrize("name", [name for name in SYMMETRIES if "whole" not in name])
+def test_no_label_moves_the_middle(name):
+    symmetry, values = SYMMETRIES[name]
+    middle = middle_of(symmetry, values)
+    for key in jax.random.split(jax.random.key(0), 3):
+        moved = symmetry.apply(symmetry.sample(key), middle)
+        for site, x in middle.items():
+            np.testing.assert_allclose(moved[site], x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize("whole_prior", [False, True])
+def test_a_product_and_its_labels_are_the_same_wherever_zero_is(whole_prior, correlated):
+    rng, symmetry = np.random.default_rng(1), Symmetry({"b": ("u",), "a": ("u", None)})
+    member, shards = {"b": rng.normal(size=4), "a": rng.normal(size=(4, 2))}, []
+    for _ in range(3):
+        order = rng.permutation(4)
+        loc = {site: (x + 0.6 * rng.normal(size=x.shape))[order] for site, x in member.items()}
+        shards.append((loc, {site: np.exp(0.7 * rng.normal(size=x.shape)) for site, x in member.items()}))
+    wide = {site: np.full(x.shape, 9.0) for site, x in member.items()}
+
+    def merged(origin):
+        def at(loc, scale):
+            gaussian = DiagonalGaussian({site: origin + x for site, x in loc.items()}, scale)
+            return full(gaussian) if correlated else gaussian
+
+        prior = at({site: np.zeros(x.shape) for site, x in member.items()}, wide)
+        return merge([at(*one) for one in shards], symmetry, how=Product(prior) if whole_prior else "product")
+
+    own, other = merged(0.0), merged(1e6)
+    for site, value in own.merged.loc.items():
+        np.testing.assert_allclose(np.asarray(other.merged.loc[site]) - 1e6, value, atol=1e-7)
+    assert own.cross_terms.share == pytest.approx(other.cross_terms.share, rel=1e-6)
+
+
 @pytest.mark.parametrize("correlated", [False, True])
 @pytest.mark.parametrize("whole_prior", [False, True])
 def test_shards_of_a_conjugate_posterior_are_merged_into_the_exact_one(whole_prior, correlated):
@@ -273,6 +310,20 @@ def test_a_mean_and_its_labels_are_the_same_in_any_unit(unit):
     assert own.num_rounds == other.num_rounds > 1
     for site, value in own.merged.items():
         np.testing.assert_allclose(other.merged[site], unit * value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("origin", [1e4, 1e6])
+def test_a_mean_and_its_labels_are_the_same_wherever_zero_is(origin):
+    rng = np.random.default_rng(0)
+    symmetry, noisy = Symmetry({"a": ("u",), "b": ("u", None)}), []
+    member = {"a": rng.normal(size=6), "b": rng.normal(size=(6, 4))}
+    for _ in range(6):
+        order = rng.permutation(6)
+        noisy.append({site: (x + 1.2 * rng.normal(size=x.shape))[order] for site, x in member.items()})
+    own, other = (merge([{s: at + x for s, x in one.items()} for one in noisy], symmetry) for at in (0.0, origin))
+    assert own.num_rounds == other.num_rounds > 1
+    for site, value in own.merged.items():
+        np.testing.assert_allclose(other.merged[site] - origin, value, atol=1e-8)
 
 
 def test_no_member_is_asked_again_where_nothing_moved(monkeypatch):

@@ -790,6 +790,19 @@ def test_raw_r_hats_that_chance_gives_are_not_put_down_to_labels():
     assert set(said) == {1}
 
 
+def test_of_an_invariant_with_a_slow_number_above_chance_is_not_known_as_sampled():
+    rng = np.random.default_rng(0)
+    values = {"loc": CENTRES + rng.standard_normal((4, 400, 3))}
+    pair = rng.standard_normal((4, 400, 2)) + np.arange(2) * rng.standard_normal((4, 1, 2))
+    pair[..., 0] = rng.standard_normal((4, 400)).cumsum(1)
+    row = next(
+        row for row in report(values, rebase(values, LOC, null=False), {"pair": pair}).rows if row.name == "pair"
+    )
+    assert row.num_apart_raw == row.chains.num_apart == 2
+    assert np.isnan(row.chance_raw)
+    assert row.chance < 0.01
+
+
 @pytest.mark.parametrize(("num_draws", "num_switches"), [(400, 30), (1000, 30)])
 def test_labels_that_seldom_change_are_no_chance(num_draws, num_switches):
     """They make chains slow, and what chance gives to slow chains is much: the largest R-hat is theirs all the same."""

@@ -21,7 +21,7 @@ class Rounding(NamedTuple):
 
     A sum of N terms errs by about sqrt(N) units in the last place of its size, and a factor of a matrix by as much
     times the condition number: a million of either leaves 1e-9 in double precision. In single precision 1e-4 is
-    allowed, or what nudges were seen to change.
+    allowed, or as much less as nudges were seen to change less.
 
     Attributes
     ----------

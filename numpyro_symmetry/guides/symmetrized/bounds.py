@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.entropy.importance import are_few, effective_number, pareto_shape
+from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry import as_html
 
@@ -231,10 +231,7 @@ def summarise(particles: Particles, log_order: float, *, is_whole: bool) -> Elbo
     if is_whole:
         log_weights = log_weight + below
         number, shape = effective_number(log_weights), pareto_shape(log_weights)
-        weighted = float(np.logaddexp.reduce(log_weights)) - math.log(len(elbo))
-        if len(elbo) > 1:
-            # the relative error of a mean, as weights that are all alike have it: none
-            weighted_error = math.sqrt(max(len(elbo) / number - 1.0, 0.0) / (len(elbo) - 1))
+        weighted, weighted_error = log_mean(log_weights)
     return ElboBounds(
         lower=base + low,
         lower_error=_mean_and_error(elbo + below)[1],

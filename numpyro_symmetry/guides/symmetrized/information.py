@@ -12,7 +12,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 
-from numpyro_symmetry.entropy import Factorised, information, needs_key
+from numpyro_symmetry.entropy import information, needs_key
 from numpyro_symmetry.entropy.of_draw import AnyEstimator
 from numpyro_symmetry.guides.symmetrized.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace
@@ -65,7 +65,7 @@ def information_at(
     them one program, which no later call would find again.
     """
     draw = draw_of(base, trace, layout)
-    if layout.density is Factorised:
+    if layout.factorises:
         density = density_of(base, trace, layout, args, kwargs)
         return _of_factors(density, layout.of_coordinates, draw, rng_key=rng_key, **options)
     # enumeration proposes nothing, and so needs neither a key nor the draws that a surrogate's moments cost

@@ -207,7 +207,7 @@ def density_of(
     rng_key: Array | None = None,
 ) -> Density:
     """The guide's density, read at the draw of its trace; the key is for moments of one that does not factorise."""
-    if layout.density is Factorised:
+    if layout.factorises:
         return Factorised(_factors(guide, trace, layout))
     values = latent_values(trace)
     free = _drawn_free(guide, trace, layout)

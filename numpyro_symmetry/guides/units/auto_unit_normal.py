@@ -19,7 +19,6 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from numpyro import handlers
-from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
@@ -31,13 +30,7 @@ from numpyro_symmetry.guides.linear.unit_normal import Common, LowRank, Regressi
 from numpyro_symmetry.guides.no_bound import refuse_bounds
 from numpyro_symmetry.guides.units.places import Place, places_of
 from numpyro_symmetry.linalg import substitute_forward
-from numpyro_symmetry.models import (
-    as_model,
-    entrywise,
-    latent_of,
-    refuse_wrong_parameters,
-    trace_model,
-)
+from numpyro_symmetry.models import as_model, is_unconstrained, latent_of, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import refuse_no_option
 from numpyro_symmetry.models.fitted import not_set_up, own_parameter, parameters_of, refuse_set_up_under_jit
 from numpyro_symmetry.models.trace import blaming_sites
@@ -176,9 +169,8 @@ class AutoUnitNormal(AutoGuide):
         with AsDrawn(self, args, kwargs):
             for site, place in self.places.items():
                 fn = self._distribution(site, before.get(place.group))
-                support = self.prototype_trace[site]["fn"].support
+                is_real = is_unconstrained(self.prototype_trace[site]["fn"].support)
                 transform = self._transform(site)
-                is_real = entrywise(support) is constraints.real
                 with handlers.trace() as trace:
                     value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
                 drawn[site] = jnp.asarray(value)

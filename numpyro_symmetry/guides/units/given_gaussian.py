@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro import handlers
-from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer import init_to_value
 from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNormal
@@ -25,7 +24,7 @@ from numpyro_symmetry.guides.units.auto_unit_normal import AutoUnitNormal
 from numpyro_symmetry.guides.units.places import Place, places_of
 from numpyro_symmetry.guides.units.unit_gaussian import Numbers, UnitGaussian, by_unit, correlated, numbers_of
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
-from numpyro_symmetry.models import as_model, discrete_of, entrywise, latent_of, trace_model
+from numpyro_symmetry.models import as_model, discrete_of, is_unconstrained, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, refuse_tracers
 
@@ -191,7 +190,7 @@ def _refuse_misfit(loc: Numbers, shapes: Mapping[str, tuple[int, ...]], supports
 
 def _refuse_constrained(supports: Mapping[str, Any]) -> None:
     """Refuse to guess what a Gaussian is over where values and unconstrained values are not the same."""
-    constrained = {site: support for site, support in supports.items() if entrywise(support) is not constraints.real}
+    constrained = {site: support for site, support in supports.items() if not is_unconstrained(support)}
     if constrained:
         site, support = next(iter(constrained.items()))
         raise SymmetryError(

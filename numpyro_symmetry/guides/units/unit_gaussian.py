@@ -22,6 +22,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
     refuse_what_is_no_covariance,
     refuse_what_is_not_finite,
     unravel,
+    with_sites_in_order,
 )
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import SymmetryError, as_html
@@ -125,9 +126,7 @@ def numbers_of(gaussian: Any, base: Any, loc: Numbers) -> Numbers:
     prefix = base.prefix
     if isinstance(gaussian, FullGaussian):
         order = flat_sites(base)
-        flat = unravel(np.arange(len(np.asarray(gaussian.covariance))), dict(gaussian.loc))
-        index = np.concatenate([np.ravel(flat[site]) for site in order])
-        covariance = np.asarray(gaussian.covariance, float)[np.ix_(index, index)]
+        covariance = with_sites_in_order(np.asarray(gaussian.covariance, float), gaussian.loc, order)
         mean = np.concatenate([np.ravel(loc[site]) for site in order])
         return {f"{prefix}_loc": mean, f"{prefix}_scale_tril": _factor(covariance, "covariance")}
     found = {f"{site}_{prefix}_loc": value for site, value in loc.items()}

@@ -90,10 +90,10 @@ def in_steps(op: Operation, term: Term, start: int, stride: int, size: int, why:
 def _index(op: Operation, term: Term, index: int, reason: Reason) -> None:
     """Take one index of an axis on its own: it gets a colour of its own."""
     op.note(term, index, index + 1)
-    impose(term, _alone(term.size, index), reason)
+    impose(term, alone(term.size, index), reason)
 
 
-def _alone(size: int, index: int) -> np.ndarray:
+def alone(size: int, index: int) -> np.ndarray:
     """Colours that tell one index from all others."""
     return (np.arange(size) == index).astype(int)
 
@@ -129,7 +129,7 @@ def pad(op: Operation) -> Axes:
             out.append(resolve(Joined([Uniform(max(low, 0)), kept, Uniform(max(high, 0))])))
         elif min(low, high) >= 0 and low + high == between:
             # every so many-th index is one of what was there, as derivatives of slices by steps have it
-            place = coloured(between + 1, _alone(between + 1, low), op.reason("padded between", "moved"))
+            place = coloured(between + 1, alone(between + 1, low), op.reason("padded between", "moved"))
             out.append(resolve(Product([term, place])))
         else:
             out.append(in_another_order(op, term, n, "padded between", varies=True))

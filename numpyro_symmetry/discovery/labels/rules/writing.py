@@ -8,7 +8,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, elementwise
-from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED
+from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED, alone
 from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, pointed_at
 from numpyro_symmetry.discovery.labels.terms import (
     Reason,
@@ -110,7 +110,7 @@ def _one_written(op: Operation, numbered: np.ndarray) -> tuple[int, np.ndarray] 
         rest = [m for j, m in enumerate(shape) if j != k and m > 1]
         if n > 1 and len(indices) == 1 and [m for m in update if m > 1] == rest:
             if np.array_equal(numbered.take(indices[0], k).ravel(), in_order):
-                return k, (np.arange(n) == indices[0]).astype(int)
+                return k, alone(n, indices[0])
     return None
 
 
