@@ -279,11 +279,13 @@ def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_
         warn(f"Groups whose labels are values of {sorted(labels)} are not found. {program.not_summed}")
     # no support says which of a function's parameters are positive: their values do
     positive = program.joint.sites.constrained if question.argnum is not None and signs else frozenset()
-    if_real = _even_sets(program._replace(signs=[True] * len(program.signs)), claimed) if positive else []
+    # as signs will be tried: with arrays put end to end of which no index may be exchanged
+    wide = reading.with_lone_indices(claimed, program.shapes, EFFORT.max_lone) if signs else claimed
+    if_real = _even_sets(program._replace(signs=[True] * len(program.signs)), wide) if positive else []
     return _Read(
         reading,
         claimed,
-        _even_sets(program, claimed) if signs else [],
+        _even_sets(program, wide) if signs else [],
         program.joint,
         program.way,
         program.opaque,

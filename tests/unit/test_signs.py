@@ -655,14 +655,27 @@ def two_layers(params, x):
     return jnp.tanh(jnp.tanh(x @ params["a"]) @ params["b"]) @ params["c"]
 
 
+def test_signs_of_units_whose_inputs_are_several_put_end_to_end():
+    """No two of these inputs may be exchanged, so that labels alone do not say that they are several."""
+    params = {name: RNG.normal(size=shape) for name, shape in {"a": (5, 3), "w": (6, 4), "v": (4, 2)}.items()}
+
+    def outputs(p, x):
+        hidden = jax.nn.sigmoid(x @ p["a"])
+        return jnp.tanh(jnp.concatenate([jnp.cumsum(hidden, -1), hidden], -1) @ p["w"]) @ p["v"]
+
+    found = find_symmetry(outputs, (params, RNG.normal(size=(7, 5))), argnum=0)
+    assert {str(group) for group in found.groups.values()} == {"±S4"}
+    assert set(found.axes) == {"w", "v"}
+
+
 def test_permutations_are_proved_once_on_the_own_data(monkeypatch):
     """Signs are proved of groups whose permutations were: these are not tried again; wrong signs have to be seen."""
     tried, watched = Counter(), Counter()
     try_, watch = proofs._tried, proofs.control_gaps
 
-    def trying(before, elements, place, at=None):
+    def trying(before, elements, place, *rest):
         tried.update((label, place["a"].tobytes()) for label, one in elements if not has_signs(one))
-        return try_(before, elements, place, at)
+        return try_(before, elements, place, *rest)
 
     def watching(frozen, action, names, at, enough):
         watched.update(names)

@@ -142,12 +142,13 @@ def prove(
     # equal densities may have different supports, which show near their edges, where draws of the prior seldom lie
     edges = evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ()
     tries = itertools.chain(
-        ((elements, place, None) for place in edges if is_firmly_inside(frozen, place)),
-        ((elements, at.values, at) for at in places),
-        ((random_elements(action.symmetry, rng, num_far), at.values, at) for at in evidence.far),
+        ((elements, place, None, 1.0) for place in edges if is_firmly_inside(frozen, place)),
+        ((elements, at.values, at, 1.0) for at in places),
+        # layers that saturate make rounding larger by orders of magnitude
+        ((random_elements(action.symmetry, rng, num_far), x.values, x, frozen.rounding.telling) for x in evidence.far),
     )
-    for tried, place, at in tries:
-        proof = _tried(proof, tried, place, at)
+    for tried, place, at, most in tries:
+        proof = _tried(proof, tried, place, at, most)
         if not proof.holds:
             return proof
     groups = action.symmetry.groups
@@ -204,10 +205,11 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     return names
 
 
-def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None) -> Proof:
+def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None, most: float) -> Proof:
     """The proof so far, after elements were tried at one more place; the first element that is refused ends it.
 
-    An element must take no value out of its support and, where log probabilities are given (``at``), leave them alone.
+    An element must take no value out of its support and, where log probabilities are given (``at``), change them by no
+    more than ``most`` times what is allowed.
     """
     frozen, action, worst = proof.frozen, proof.action, proof.gap
     batches = list(batched(elements, frozen.most_points))
@@ -218,7 +220,7 @@ def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None)
         for (label, element), site, gap in zip(batch, left, gaps, strict=True):
             if site:
                 gap = Gap(site, np.inf, 0.0)
-            if site or not gap.ratio <= 1.0:
+            if site or not gap.ratio <= most:
                 outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
                 places = proof.places if at is None else [*proof.places, at]
                 return proof._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
