@@ -508,6 +508,10 @@ def along_rows(positive, negative):
         (lambda a, b, x: (jax.nn.relu6(a + 3) - 3.001) * b, []),
         (lambda a, b, x: (jax.nn.sigmoid(a * jnp.ones((2, 3)))[0] - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.sigmoid(a) - 0.501) * b, []),
+        (
+            lambda a, b, x: (jax.nn.sigmoid(a * jnp.arange(3.0)) - jax.nn.sigmoid(a * jnp.ones(3)).mean())[0] * b,
+            [{0, 1}],
+        ),
         (lambda a, b, x: (1 - jax.scipy.special.erfc(a)) * b, [{0, 1}]),
         (lambda a, b, x: jnp.tanh(a) + jnp.tanh(-a) + jnp.clip(b, -1, 1) + jnp.clip(-b, -1, 1), [{0}, {1}]),
         # put together from pieces

@@ -10,6 +10,7 @@ pieces they were put together from. Knows operations; no parities.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -116,7 +117,10 @@ class Forms:
         return _sum(*(_times(one(equation, term), by) for term, by in given))
 
     def _summed(self, equation: Any, term: int) -> Form:
-        return self._any(equation, [_of(term)])
+        if term != _ONE or equation.primitive.name != "reduce_sum":
+            return self._any(equation, [_of(term)])
+        (before,), (after,) = shapes_of(equation.invars), shapes_of(equation.outvars)
+        return _times(ONE, Fraction(math.prod(before), max(math.prod(after), 1)))
 
     def _elsewhere(self, equation: Any, term: int) -> Form:
         """The form of a term whose entries are moved."""
