@@ -24,7 +24,7 @@ from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import COLUMNS, Drawn, PriorConformity
 from numpyro_symmetry.diagnostics.inputs import as_rebased
 from numpyro_symmetry.diagnostics.label_free import Arrays, sorted_projections, standardised, units_of
-from numpyro_symmetry.diagnostics.pooled import Pooled, dims_by_quantity, watched
+from numpyro_symmetry.diagnostics.pooled import Pooled, by_quantity, watched
 from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_slots, sides_of, sites_to_draw
 from numpyro_symmetry.models import Model, as_model
 from numpyro_symmetry.steps import counting
@@ -322,5 +322,4 @@ def _table(
 
 def _shaped(sides: Sides, entries: Arrays, dims: Mapping[str, tuple[str, ...]]) -> xr.Dataset:
     """Shifts and contractions in the shapes of the sites."""
-    arrays = {site: (dims_by_quantity(site, x, dims), x) for site, x in sides.out.view.close(entries).items()}
-    return xr.Dataset(arrays, {"quantity": ["shift", "contraction"]})
+    return by_quantity(sides.out.view.close(entries), ["shift", "contraction"], dims)

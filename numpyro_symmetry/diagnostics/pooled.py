@@ -6,7 +6,7 @@ means and deviations of either side. Puts together `label_free`, relabelling and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -167,18 +167,23 @@ def contributions(
         found[site] = np.stack([*raw, *(one[low:high].reshape(x.shape[1:]) for one in seen)])
         slots[site] = _slots(aligned.symmetry, site, x.shape[1:])
     whole, labels = aligned.view.close(found), aligned.view.close(slots)
-    arrays, coords = {}, {}
-    for site, array in whole.items():
-        named = dims_by_quantity(site, array, a.dims)
-        arrays[site], coords[f"{site} slot"] = (named, array), (named[1:], labels[site])
-    return xr.Dataset(arrays, {"quantity": list(QUANTITIES), **coords})
+    named = by_quantity(whole, QUANTITIES, a.dims)
+    return named.assign_coords({f"{site} slot": (named[site].dims[1:], labels[site]) for site in whole})
 
 
-def dims_by_quantity(site: str, array: np.ndarray, dims: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Names of the dimensions of ``(quantity, *event)``: the site's own, unless it has none or one of that name."""
-    own = dims.get(site, ("quantity",))
-    by_number = tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1))
-    return "quantity", *(by_number if "quantity" in own else own)
+def by_quantity(
+    values: Mapping[str, np.ndarray], quantities: Sequence[str], dims: Mapping[str, tuple[str, ...]]
+) -> xr.Dataset:
+    """Arrays ``(quantity, *event)`` with the dimensions of their sites, unless these have none or one called so."""
+    quantity = "quantity"
+    while quantity in values:  # no site may be called as a dimension is
+        quantity += "_"
+    arrays = {}
+    for site, array in values.items():
+        own = dims.get(site, (quantity,))
+        by_number = tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1))
+        arrays[site] = (quantity, *(by_number if quantity in own else own)), array
+    return xr.Dataset(arrays, {quantity: list(quantities)})
 
 
 def _deviation(x: np.ndarray) -> np.ndarray:

@@ -20,8 +20,9 @@ from numpyro_symmetry.discovery.proof.evidence import draw, gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
-from numpyro_symmetry.models import discrete_of, outline
+from numpyro_symmetry.models import discrete_of, latent_of, outline, trace_model
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
+from numpyro_symmetry.models.given_values import left_to_chance, parameters
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, as_html, as_symmetry
@@ -180,7 +181,7 @@ def check_symmetry(
         say("applying elements, and wrong actions that must be seen")
         proof = prove(evidence, bound, question.rng, trials, enough=math.inf, structure_speaks=False)
         if not (proof.holds or proof.is_inconclusive):
-            raise refusal(proof)
+            raise refusal(proof, _of_chance(question))
         return SymmetryCheck(
             "passed" if proof.holds else "inconclusive",
             proof.gap.nats,
@@ -190,6 +191,22 @@ def check_symmetry(
             proof.num_elements,
             words(proof),
         )
+
+
+def _of_chance(question: Question) -> str:
+    """In words, what a model leaves to random numbers of its own, which no symmetry moves; empty if nothing."""
+    if question.argnum is not None:
+        return ""
+    model, args, kwargs, key, *_ = question
+    trace = trace_model(model, args, kwargs, key)
+    place = parameters(trace) | {name: site["value"] for name, site in latent_of(trace).items()}
+    found = left_to_chance(model, args, kwargs, trace, place)
+    if not found:
+        return ""
+    return (
+        f" The distributions of {found} are left to chance at given latent sites: the model draws random numbers "
+        "(dropout), or hides a site of its own (handlers.block), and relabelling moves neither. Leave them out here."
+    )
 
 
 def _log_joint(question: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmetry]:

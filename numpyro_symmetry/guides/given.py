@@ -12,7 +12,7 @@ from jax import Array
 from numpyro.infer import Predictive
 
 from numpyro_symmetry.devices import within_reach
-from numpyro_symmetry.models.compat import as_threefry
+from numpyro_symmetry.models.compat import predicted
 from numpyro_symmetry.symmetry import as_html
 
 
@@ -59,5 +59,5 @@ class Given:
         # for no draws at all one is made, for its shapes
         # a guide may read data that a mask hides, and that are no numbers
         with numpyro.validation_enabled(False):
-            flat = Predictive(self, params=dict(params), num_samples=max(1, number))(as_threefry(rng_key))
+            flat = predicted(Predictive(self, params=dict(params), num_samples=max(1, number)), rng_key)
         return {name: value[:number].reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}

@@ -14,6 +14,7 @@ import jax
 from jax.extend.core import Literal
 from numpyro import handlers, primitives
 from numpyro.distributions import Distribution
+from numpyro.infer import Predictive
 
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 
@@ -249,6 +250,12 @@ def as_threefry(rng_key: Any) -> Any:
     if jax.random.key_data(rng_key).shape == (2,):
         return rng_key
     return jax.random.wrap_key_data(jax.random.bits(rng_key, (2,), "uint32"), impl="threefry2x32")
+
+
+def predicted(predictive: Predictive, rng_key: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """What NumPyro's `Predictive` gives for a key of any generator, whichever is in force."""
+    with jax.default_prng_impl("threefry2x32"):
+        return predictive(as_threefry(rng_key), *args, **kwargs)
 
 
 def checks_values() -> bool:

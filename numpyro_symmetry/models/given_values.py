@@ -48,7 +48,7 @@ def left_to_chance(
         found = trace_given(model, args, kwargs, plates | dict(place), seed=given["key"])
         return {name: jax.tree.leaves(site["fn"]) for name, site in found.items() if site["type"] == "sample"}
 
-    return [name for name, read in dependencies(distributions, {"key": jax.random.PRNGKey(0)}).items() if read]
+    return [name for name, read in dependencies(distributions, {"key": jax.random.key(0)}).items() if read]
 
 
 class _StateAside(Messenger):

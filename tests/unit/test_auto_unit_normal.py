@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceMeanField_ELBO
+from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
@@ -173,6 +173,21 @@ def test_trains_predicts_and_pickles():
     assert (draws[0]["width"] > 0.0).all()
     predictive = Predictive(with_scales, guide=guide, params=result.params, num_samples=3)
     assert predictive(jax.random.key(1), X[:5])["y"].shape == (3, 5)
+
+
+@pytest.mark.parametrize("elbo", [TraceGraph_ELBO(), TraceEnum_ELBO()])
+@pytest.mark.parametrize("rank", [None, 1])
+def test_losses_with_score_functions_differentiate_its_draws(elbo, rank):
+    """A score function in place of a draw's derivative has the same mean, and a hundred times the variance."""
+    guide = AutoUnitNormal(network, HIDDEN, rank=rank)
+    params = perturbed(guide, X, Y)
+
+    def gradient(elbo):
+        return jax.grad(lambda params: elbo.loss(jax.random.key(0), params, network, guide, X, Y))(params)
+
+    found, known = gradient(elbo), gradient(Trace_ELBO())
+    for name in params:
+        np.testing.assert_allclose(found[name], known[name], rtol=1e-4, atol=1e-4)
 
 
 # ---- symmetrized ---------------------------------------------------------------------------------------------------

@@ -108,6 +108,17 @@ def test_means_are_those_of_each_side_alone():
         np.testing.assert_allclose(mean.sum(), side["sigma"].mean(0).sum(), rtol=1e-5)
 
 
+def test_a_site_may_be_called_as_the_dimension_of_quantities_is():
+    a, b = np.random.default_rng(0).standard_normal((2, 200, 2))
+    plain, named = (
+        compare({name: a}, {name: b}, Symmetry({name: ("unit",)}), independent=BOTH, num_exchanges=19)
+        for name in ("loc", "quantity")
+    )
+    assert named.contributions["quantity"].dims == ("quantity_", "quantity_dim_0")
+    np.testing.assert_array_equal(named.contributions["quantity"], plain.contributions["loc"])
+    assert len(named.table) == 2
+
+
 def test_deviations_of_many_draws_in_single_precision_are_those_of_the_draws():
     draws = np.random.default_rng(0).standard_normal((2, 20_000, 2))
     a, b = (1000.0 + 10.0 * np.arange(2) + 0.01 * draws).astype(np.float32)

@@ -11,10 +11,10 @@ import optax
 import pandas as pd
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, SymmetryWarning
+from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.guides.inputs import with_inputs
 
 X = jnp.linspace(-1.0, 1.0, 20)[:, None]
@@ -150,3 +150,22 @@ def test_a_guide_that_reads_the_model_is_called_as_the_model_is():
     assert [len(args[0]), args[1], kwargs["weight"]] == [3, None, 2.0]
     with pytest.raises(TypeError, match=r"as the model is, which takes \(x, y, .*\): missing .* 'x'. Pass its arg"):
         with_inputs(network, (), {}, {}, ())
+
+
+def test_closed_forms_are_refused_where_priors_depend_on_what_follows():
+    """KL(q(a), p(a | b)) at a draw of b, which knows a, is no divergence: the loss was below that of the whole ELBO."""
+
+    def model(x, y):
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([1]).to_event(1))
+        a = numpyro.sample("a", dist.Normal(b, 0.5).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ a) + x @ b, 0.1).to_event(1), obs=y)
+
+    def loss(site, elbo):
+        guide = AutoConditional(AutoNormal(model), [site], inducing=3)
+        svi = SVI(model, guide, optax.sgd(0.0), elbo)
+        params = svi.get_params(svi.init(KEY, X, Y[:, 0]))
+        return jax.jit(lambda key: elbo.loss(key, params, model, guide, X, Y[:, 0]))(KEY)
+
+    assert np.isfinite([loss("b", Trace_ELBO()), loss("a", TraceMeanField_ELBO())]).all()
+    with pytest.warns(UserWarning, match="order"), pytest.raises(UnsupportedGuideError, match="'a'.*Trace_ELBO"):
+        loss("b", TraceMeanField_ELBO())

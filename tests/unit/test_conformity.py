@@ -71,6 +71,16 @@ def test_units_beside_those_that_data_know_follow_the_prior(informed):
     assert (entries[:, known] > 0.95).all()
 
 
+def test_a_site_may_be_called_as_the_dimension_of_quantities_is():
+    def model():
+        numpyro.sample("quantity", dist.Normal(0.0, 1.0).expand([SIZE]).to_event(1))
+
+    values = {"quantity": np.random.default_rng(0).standard_normal((*SHAPE, SIZE))}
+    out = rebase(values, Symmetry({"quantity": ("unit",)}), cost=EuclideanCost(), null=False)
+    found = prior_conformity(out, model, progress_bar=False)
+    assert found.entries["quantity"].sel(quantity_="contraction").shape == (SIZE,)
+
+
 def test_what_a_shift_of_one_number_does_is_seen_there():
     rng = np.random.default_rng(5)
     values = draws(rng, 1)

@@ -119,6 +119,26 @@ def test_a_guide_by_hand_is_drawn_from_with_keys_of_any_generator(fitted):
         assert np.isfinite(guide.sample_posterior(jax.random.key(7, impl=kind), {}, fitted.y)["loc"]).all()
 
 
+@pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
+def test_another_generator_may_be_in_force(fitted, kind):
+    """NumPyro's Predictive reads the numbers of a key as those of the generator in force."""
+
+    def slopes(x, y):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.deterministic("double", 2.0 * slope)
+        numpyro.sample("y", dist.Normal(x * slope.sum(), 1.0).to_event(1), obs=y)
+
+    x, y = jnp.ones(4), jnp.ones(4)
+    with jax.default_prng_impl(kind):
+        guide = ns.AutoConditional(lambda *args: None, model=slopes, progress_bar=False).given(x, y)
+        assert np.isfinite(guide.guide.sample_posterior(jax.random.key(0), {}, x, y)["slope"]).all()
+        symmetrized = ns.AutoSymmetrized(AutoNormal(slopes), progress_bar=False).setup(jax.random.key(0), x, y)
+        params = {"slope_auto_loc": jnp.arange(2.0), "slope_auto_scale": jnp.ones(2)}
+        draws = symmetrized.sample_posterior(jax.random.key(1), params, x, y, sample_shape=(3,), symmetrize=True)
+        assert_array_equal(draws["double"], 2.0 * draws["slope"])
+        assert np.isfinite(ns.log_evidence({"loc": LOC}, mixture, (fitted.y,), symmetry=SYMMETRY).value)
+
+
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
 def test_keys_stay_of_their_kind_where_their_bits_are_handed_on(kind):
     key = jax.random.key(1, impl=kind)

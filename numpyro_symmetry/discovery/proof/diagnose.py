@@ -26,9 +26,9 @@ from numpyro_symmetry.symmetry.errors import OffSupportError
 from numpyro_symmetry.symmetry.nouns import Nouns
 
 
-def refusal(proof: Proof) -> SymmetryError:
-    """The error that says why a symmetry does not hold."""
-    return (OffSupportError if proof.outcome is Outcome.LEAVES_SUPPORT else SymmetryError)(words(proof))
+def refusal(proof: Proof, beside: str = "") -> SymmetryError:
+    """The error that says why a symmetry does not hold, and what is known beside the proof."""
+    return (OffSupportError if proof.outcome is Outcome.LEAVES_SUPPORT else SymmetryError)(words(proof) + beside)
 
 
 def words(proof: Proof) -> str:

@@ -190,7 +190,8 @@ class AutoConditional(AutoGuide):
 
         def draw(site: str, loc: Array, precision: Precision) -> Array:
             dimensions = found.dimensions[site]
-            fn = GaussianGiven(loc, precision, found.priors[site], dimensions.event_dim, lowered_by[site])
+            of_model = found.priors[site], dimensions.event_dim
+            fn = GaussianGiven(loc, precision, *of_model, lowered_by[site], source.children)
             with contextlib.ExitStack() as plates:
                 for plate in dimensions.plates:
                     plates.enter_context(numpyro.plate(plate.name, plate.size, dim=plate.dim))

@@ -35,6 +35,7 @@ from numpyro_symmetry.guides.linear.affine import (
 from numpyro_symmetry.models import Trace, latent_of, settings_of, trace_model
 from numpyro_symmetry.models.given_values import parameters, perturbed, trace_given
 from numpyro_symmetry.models.programs import in_double
+from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError
 
 # draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
@@ -115,7 +116,8 @@ def choose(model: Callable, request: Request, args: tuple[Any, ...], kwargs: dic
     seen = linear_observations(trace_given(model, args, kwargs, start))
     if inducing is not None:
         source = start_of_inducing(model, args, kwargs, places, sites, seen, trace, inducing)
-        return Followers(source, frozenset(latent), reasons)
+        children = _children_of(read, start, sites, latent)
+        return Followers(source._replace(children=children), frozenset(latent), reasons)
     if not (observed := dependent_observations(read, start, sites)):
         raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
     at = partial(predictors_given, model, args, kwargs, sites=sites, observed=observed)
@@ -123,6 +125,19 @@ def choose(model: Callable, request: Request, args: tuple[Any, ...], kwargs: dic
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
     source = FromObservations(sites, observed, num_outputs, factors, request.num_steps)
     return Followers(source, frozenset(latent), reasons)
+
+
+def _children_of(
+    read_at: Reader, place: Mapping[str, Any], sites: Sequence[str], latent: Collection[str]
+) -> tuple[str, ...]:
+    """Children of some sites in the model: latent sites whose prior depends on them."""
+
+    def priors(values: dict[str, Any]) -> dict[str, Any]:
+        found = read_at({**place, **values})
+        return {name: (found.priors.get(name), found.densities.get(name)) for name in latent if name not in sites}
+
+    found = dependencies(priors, {site: place[site] for site in sites})
+    return tuple(name for name, reached in found.items() if reached)
 
 
 def _places(

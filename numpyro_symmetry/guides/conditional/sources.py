@@ -110,6 +110,9 @@ class FromObservations(NamedTuple):
     factors: dict[str, float]
     num_steps: int
 
+    # whose prior depends on others is not affine in them
+    children = ()
+
     def read(
         self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Array], prefix: str
     ) -> Conditional:
@@ -175,6 +178,8 @@ class FromInducing(NamedTuple):
         As in `FromObservations`.
     local
         Latent sites with values for every row, on which nothing here depends.
+    children
+        Latent sites whose prior in the model depends on those that follow.
     """
 
     sites: tuple[str, ...]
@@ -187,6 +192,7 @@ class FromInducing(NamedTuple):
     precisions: tuple[Array, ...]
     num_outputs: int
     local: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
 
     @property
     def num_inputs(self) -> int:

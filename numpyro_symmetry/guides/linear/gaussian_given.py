@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
+from numpyro.distributions.kl import kl_divergence
 
 from numpyro_symmetry.guides.linear.affine import Prior
 from numpyro_symmetry.guides.linear.rows import Precision, log_prob
 from numpyro_symmetry.models import real_event
+from numpyro_symmetry.symmetry import UnsupportedGuideError
 
 
 class GaussianGiven(dist.Distribution):
@@ -31,11 +33,14 @@ class GaussianGiven(dist.Distribution):
     lowered_by
         Site drawn before it, together with which it is one Gaussian -> :math:`S`, ``(P, P')``: with the z of that site
         the mean of this one falls by S times as much.
+    children
+        Sites drawn before it whose prior in the model depends on it, so that no divergence of theirs has a closed form.
     """
 
     arg_constraints: dict[str, Any] = {}
     reparametrized_params: list[Any] = []
     pytree_data_fields: tuple[str, ...] = ("loc", "precision", "prior", "lowered_by")
+    pytree_aux_fields: tuple[str, ...] = ("children",)
     loc: Array
     precision: Precision
     prior: Prior
@@ -48,7 +53,9 @@ class GaussianGiven(dist.Distribution):
         prior: Prior,
         event_dim: int,
         lowered_by: dict[str, Array] | None = None,
+        children: tuple[str, ...] = (),
     ) -> None:
+        self.children = children
         self.loc, self.precision, self.prior, self.lowered_by = loc, precision, prior, lowered_by or {}
         shape = jnp.shape(prior.loc)
         super().__init__(shape[: len(shape) - event_dim], shape[len(shape) - event_dim :], validate_args=False)
@@ -88,3 +95,16 @@ class GaussianGiven(dist.Distribution):
 
     def _value(self, z: Array) -> Array:
         return self.prior.loc + self.prior.scale * z.reshape(self.shape())
+
+
+def _no_divergence(given: GaussianGiven, prior: dist.Distribution) -> Array:
+    """None in closed form; a loss that asks takes those of other sites in closed form, whatever follows them."""
+    if given.children:
+        raise UnsupportedGuideError(
+            f"The priors of {list(given.children)} depend on sites that follow them in the guide, so that "
+            "TraceMeanField_ELBO, which takes their divergences in closed form, is no bound: train by Trace_ELBO()."
+        )
+    raise NotImplementedError
+
+
+kl_divergence.register(GaussianGiven, (dist.Distribution, dist.ExpandedDistribution))(_no_divergence)

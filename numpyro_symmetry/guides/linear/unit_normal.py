@@ -160,7 +160,8 @@ class UnitNormal(dist.Distribution):
     """
 
     arg_constraints: dict[str, Any] = {}
-    reparametrized_params: list[Any] = ["loc", "scale", "given"]
+    # all that are constrained, as NumPyro asks, so that losses with score functions differentiate draws
+    reparametrized_params: list[Any] = []
     pytree_data_fields: tuple[str, ...] = ("loc", "scale", "given")
     pytree_aux_fields: tuple[str, ...] = ("axis", "units")
     loc: Array

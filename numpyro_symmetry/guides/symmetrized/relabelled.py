@@ -14,7 +14,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive
 
 from numpyro_symmetry.models import refuse_misfit
-from numpyro_symmetry.models.compat import as_threefry
+from numpyro_symmetry.models.compat import predicted
 
 Draws = dict[str, Array]
 
@@ -58,4 +58,4 @@ def relabelled(
         return_sites=computed,
         batch_ndims=len(sample_shape),
     )
-    return moved | again(as_threefry(rng_key), *args, **kwargs)
+    return moved | predicted(again, rng_key, *args, **kwargs)
