@@ -563,6 +563,32 @@ def test_parities(function, expected):
     assert even_sets(jaxpr, [False, False]) == []
 
 
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        # of two arrays of 2 and 4 columns, put end to end: each by itself
+        (lambda w: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], [{0}, {1}]),
+        (lambda w: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], [{0}, {1}]),
+        (lambda w: [(row[:2].sum() ** 2 + row[2:].sum() ** 2) for row in w], [{0}, {1}]),
+        (lambda w: [(row[:2].sum() + row[2:].sum()) ** 2 for row in w], [{0, 1}]),
+        # a column is of one of them; two of either are of both
+        (lambda w: [column.sum() ** 2 for column in w.T], [{0}, {1}]),
+        (lambda w: [w[:, :2].sum() + (w[:, 2:] ** 2).sum()], [{1}]),
+        (lambda w: [w[:, 1:3].sum() ** 2 + (w[:, 3:] ** 2).sum()], [{0, 1}]),
+        (lambda w: [w[:, ::2].sum() ** 2], [{0, 1}]),
+    ],
+)
+def test_parities_of_parts(function, expected):
+    jaxpr = jax.make_jaxpr(function)(jnp.ones((3, 6)))
+    found = even_sets(jaxpr, [True], {0: (1, (2, 4))})
+    assert sorted(map(sorted, found)) == sorted(map(sorted, expected))
+    # whatever is claimed holds
+    w = RNG.normal(size=(3, 6))
+    for parts in found:
+        signs = np.repeat([-1.0 if k in parts else 1.0 for k in (0, 1)], [2, 4])
+        np.testing.assert_allclose(sum(function(jnp.asarray(w * signs))), sum(function(jnp.asarray(w))), rtol=1e-5)
+
+
 UNARY = [jnp.exp, jnp.tanh, jnp.abs, jax.nn.softplus, jax.nn.relu, jnp.negative, jnp.square, jnp.isfinite, jnp.cos]
 BINARY = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum, jnp.logaddexp]
 COMPARED = [jnp.less, jnp.less_equal, jnp.greater, jnp.equal]

@@ -29,7 +29,8 @@ from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_
 
 _ODD = {
     *(*ODD, *SAME, *LINEAR),
-    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "split", "optimization_barrier"),
+    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "split", "unstack"),
+    "optimization_barrier",
 }
 
 
@@ -169,7 +170,7 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     if found is None:
         return _step(step, operands)
     first, parts = found
-    if name in ("slice", "split"):
+    if name in ("slice", "split", "unstack"):
         return _slices(equation, parts._replace(of=tuple(map(demands.whole, parts.of))), demands)
     axis = new_axis(equation, first, parts.axis) if name in _APART else None
     along = contracted_with(equation, first, parts.axis)
@@ -199,9 +200,13 @@ def _slices(equation: Any, parts: Parts, demands: Demands) -> list[Parity]:
             return [demands.whole(parts)]
         bounds = [(params["start_indices"][parts.axis], params["limit_indices"][parts.axis])]
     elif params["axis"] == parts.axis:
-        bounds = list(itertools.pairwise([0, *itertools.accumulate(params["sizes"])]))
+        sizes = params.get("sizes", (1,) * shape[parts.axis])
+        bounds = list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
     else:
-        bounds = [(0, shape[parts.axis])] * len(equation.outvars)
+        # unstacking takes its axis away
+        is_behind = equation.primitive.name == "unstack" and params["axis"] < parts.axis
+        parts = parts._replace(axis=parts.axis - is_behind)
+        bounds = [(0, shape[parts.axis + is_behind])] * len(equation.outvars)
     held = [parts.over(*bound) for bound in bounds]
     return [joined(*found) if whole else demands.agree(found.of) for found, whole in held]
 
