@@ -1,6 +1,7 @@
 """The log evidence of known posteriors, within three standard errors, by every road; and what is refused."""
 
 import itertools
+import re
 
 import arviz as az
 import jax
@@ -716,6 +717,34 @@ def test_values_that_are_no_numbers_are_no_matter_where_the_model_has_no_use_for
     draws = {"loc": (DRAWS - LOC) * np.sqrt(PRECISION / precision) + y[seen].sum() / precision}
     truth = multivariate_normal(np.zeros(3), np.eye(3) + 4.0).logpdf(y[seen])
     assert agrees(log_evidence(draws, masked, (y,), symmetry=NO_SYMMETRY), truth)
+
+
+def seen_alone(y, where=None):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+    fn = dist.Normal(loc, 1.0).expand(np.shape(y))
+    numpyro.sample("y", fn if where is None else fn.mask(where), obs=y)
+
+
+# where NaN comes in, in the words of the error -> model, its arguments
+GAPS = np.where(Y > 1, np.nan, Y)
+WITH_GAPS = {
+    "model_args[0] (1 of 4)": (seen_alone, (GAPS,), {}),
+    "model_kwargs['y'] (1 of 4)": (lambda where=None, *, y: seen_alone(y, where), (), {"y": GAPS}),
+    "model_args[0]['y'] (1 of 4)": (lambda data, where=None: seen_alone(data["y"], where), ({"y": GAPS},), {}),
+    "observed site 'y' (1 of 4)": (lambda where=None: seen_alone(GAPS, where), (), {}),
+}
+
+
+@pytest.mark.parametrize("place", WITH_GAPS)
+def test_data_that_are_no_numbers_are_named_wherever_they_come_in_and_are_fine_under_a_mask(place):
+    model, args, kwargs = WITH_GAPS[place]
+    with pytest.raises(SymmetryError, match=rf"no density at its observed sites \['y'\]: .* in .*{re.escape(place)}"):
+        log_evidence({"loc": DRAWS}, model, args, kwargs, symmetry=NO_SYMMETRY)
+    seen = np.isfinite(GAPS)
+    precision = 0.25 + seen.sum()
+    draws = {"loc": (DRAWS - LOC) * np.sqrt(PRECISION / precision) + GAPS[seen].sum() / precision}
+    truth = multivariate_normal(np.zeros(3), np.eye(3) + 4.0).logpdf(GAPS[seen])
+    assert agrees(log_evidence(draws, model, args, kwargs | {"where": seen}, symmetry=NO_SYMMETRY), truth)
 
 
 @pytest.mark.parametrize(
