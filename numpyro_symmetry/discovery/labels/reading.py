@@ -173,7 +173,7 @@ class Reading:
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
         """The symmetry with one more group on whole axes, in place of the groups that stand there.
 
-        ``None`` if one of these also stands elsewhere.
+        ``None`` if one of these also stands elsewhere, or is fibred, or another is fibred over it.
         """
 
         def standing(*, at_places: bool) -> set[str]:
@@ -188,6 +188,8 @@ class Reading:
         if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
             return None
         kept = symmetry.restrict(symmetry.groups.keys() - gone)
+        if not gone.isdisjoint(kept.group_names()) or any(symmetry.groups[name].over for name in gone):
+            return None
         axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
         site, position = min(places, key=lambda place: len(self.sites[place[0]]))
         name = new_name(f"{site}[{position - len(self.sites[site])}]", kept.group_names())
