@@ -651,3 +651,18 @@ def test_what_lies_beyond_a_limit_is_not_looked_for(monkeypatch, limit, least, m
 
     assert found_at(least) == pytest.approx(whole)
     assert found_at(least - 1) < whole
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_number_with_a_datum_of_its_own_stays_and_others_are_exchanged(place):
+    """What indices met their data on their own is of another kind than the others, wherever it stands."""
+
+    def model(y):
+        w = jnp.split(normal("w", 3), 3)
+        own = w.pop(place)
+        numpyro.sample("own", dist.Normal(own[0], 1.0), obs=y[0])
+        numpyro.sample("rest", dist.Normal(sum(x[0] ** 3 for x in w), 1.0), obs=y[1])
+
+    found = find_symmetry(model, (np.array([0.3, 0.4]),))
+    (orbits,) = found.orbits.values()
+    assert [k for k in range(3) if orbits.count(orbits[k]) == 1] == [place]
