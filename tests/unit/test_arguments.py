@@ -1,6 +1,7 @@
 """Former names of arguments, what is a number, what runs outside jit alone, and where warnings point."""
 
 import functools
+import inspect
 import math
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ from numpyro_symmetry import matching
 from numpyro_symmetry.assignment import assign
 from numpyro_symmetry.symmetry.arguments import as_levels, as_probability, is_floating, is_number, is_real
 from numpyro_symmetry.symmetry.errors import renamed
+from tests.support import public
 
 
 @renamed(num_samples="num_draws")
@@ -180,3 +182,40 @@ def test_all_that_needs_numbers_has_a_row():
     named = set(re.findall(r"\brefuse_tracers\(\s*f?\"?([^\",:)]+)", source)) - {"what"}
     assert named - IN_OTHER_WORDS <= set(OUTSIDE_JIT)
     assert len(named) > 20
+
+
+# whatever weighs K permutations -> a call with K of them
+OF_PERMUTATIONS = {
+    "mutual_information": lambda count: ns.mutual_information(
+        jnp.zeros((3, 3)), estimator="infonce", rng_key=jax.random.key(0), num_permutations=count
+    ),
+    "AutoSymmetrized": lambda count: ns.AutoSymmetrized(AutoNormal(three), LOC, num_permutations=count),
+    "AutoSymmetrized.elbo_bounds": lambda count: ns.AutoSymmetrized(AutoNormal(three), LOC).elbo_bounds(
+        jax.random.key(0), {}, 0.5, num_permutations=count
+    ),
+    "log_evidence": lambda count: ns.log_evidence({"loc": DRAWS}, three, (0.5,), num_permutations=count),
+}
+
+
+@pytest.mark.parametrize(("count", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
+@pytest.mark.parametrize("name", OF_PERMUTATIONS)
+def test_a_number_of_permutations_is_said_to_count_the_identity(name, count, error):
+    with pytest.raises(error, match=r"num_permutations must be .*counts the identity"):
+        OF_PERMUTATIONS[name](count)
+
+
+def test_all_that_takes_a_number_of_permutations_has_a_row():
+    named = public.names() | {
+        f"{name}.{method}": function
+        for name, value in public.names().items()
+        if inspect.isclass(value)
+        for method, function in inspect.getmembers(value, inspect.isfunction)
+        if not method.startswith("_")
+    }
+    made_by = {name: value.__init__ if inspect.isclass(value) else value for name, value in named.items()}
+    taking = {
+        name.removeprefix("numpyro_symmetry.")
+        for name, value in made_by.items()
+        if callable(value) and "num_permutations" in getattr(inspect.unwrap(value), "__annotations__", {})
+    }
+    assert taking == set(OF_PERMUTATIONS)
