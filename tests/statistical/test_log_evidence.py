@@ -30,7 +30,8 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.evidence.draws import in_batch, on_supports
-from numpyro_symmetry.evidence.proposal import _rebased
+from numpyro_symmetry.evidence.proposal import _rebased, proposal_of_draws
+from numpyro_symmetry.models import Model
 from tests.support.known_evidence import KNOWN, known, mixture
 
 NO_SYMMETRY, SLOW = Symmetry({}), pytest.mark.slow
@@ -295,6 +296,26 @@ def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
     posterior, draws = exchangeable(3, 2.0, count=100)
     found = log_evidence(draws, posterior.model, posterior.model_args, num_draws=500)
     assert agrees(found, -3.0)
+
+
+# chains, draws of each, whether half of these are fitted to, and whether these are ten for each of three numbers
+FITTED = [
+    ((2, 30), True, True), ((2, 29), True, False), ((1, 60), True, True), ((1, 59), True, False),
+    ((2, 15), False, True), ((2, 14), False, False), ((15, 4), True, True), ((14, 5), True, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("leading", "halve", "is_full"), FITTED)
+def test_a_covariance_takes_ten_draws_for_each_number_that_is_fitted(leading, halve, is_full):
+    def model(y):
+        ab = numpyro.sample("ab", dist.Normal(0.0, 1.0).expand([2]).to_event(1)).sum()
+        numpyro.sample("y", dist.Normal(ab + numpyro.sample("c", dist.HalfNormal(1.0)), 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    draws = {"ab": rng.standard_normal((*leading, 2)), "c": rng.gamma(1.0, size=leading)}
+    found = proposal_of_draws(draws, Model(model, (0.5,), {}), NO_SYMMETRY, jax.random.key(0), signs=False, halve=halve)
+    assert isinstance(found.guide.base, AutoMultivariateNormal) == is_full
+    assert isinstance(found.guide.base, AutoDiagonalNormal) != is_full
 
 
 @pytest.mark.parametrize("kind", ["flat", "InferenceData", pytest.param("Dataset", marks=SLOW)])
