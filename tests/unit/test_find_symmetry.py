@@ -24,8 +24,9 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.labels.walk import Walk
-from numpyro_symmetry.discovery.proof import exchange, propose, signs
+from numpyro_symmetry.discovery.proof import exchange, propose, signs, sources
 from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, SINGLE
 from numpyro_symmetry.models import enumeration, trace_model
 
 RNG = np.random.default_rng(0)
@@ -666,3 +667,27 @@ def test_a_number_with_a_datum_of_its_own_stays_and_others_are_exchanged(place):
     found = find_symmetry(model, (np.array([0.3, 0.4]),))
     (orbits,) = found.orbits.values()
     assert [k for k in range(3) if orbits.count(orbits[k]) == 1] == [place]
+
+
+@pytest.mark.parametrize(
+    ("slope", "in_single", "least", "most"),
+    [
+        (1.0, False, IN_DOUBLE.relative, IN_DOUBLE.relative),
+        (1e3, False, IN_DOUBLE.relative, IN_DOUBLE.relative),
+        (1.0, True, SINGLE, 0.5 * IN_SINGLE.relative),
+        (1e3, True, IN_SINGLE.relative, IN_SINGLE.relative),
+    ],
+)
+def test_on_other_data_single_precision_may_move_what_rounding_was_seen_to(monkeypatch, slope, in_single, least, most):
+    """Of a smooth model less than is allowed to all, of a steep one as much, and in double precision what it was."""
+
+    def model(y):
+        mean = normal("v", 3) @ jnp.tanh(normal("w", 3))
+        mean = mean.astype(jnp.float32) if in_single else mean
+        numpyro.sample("y", dist.Normal(jnp.sin(slope * mean), 1.0).expand([2]).to_event(1), obs=y)
+
+    seen, measured = [], sources.measured
+    monkeypatch.setattr(sources, "measured", lambda evidence: seen.append(measured(evidence)) or seen[-1])
+    assert find_symmetry(model, (np.array([0.1, 0.2]),)).groups["v"].signed
+    assert seen
+    assert all(least <= evidence.frozen.rounding.relative <= most for evidence in seen)
