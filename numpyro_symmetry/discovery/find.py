@@ -322,9 +322,11 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     messages = [refusal_message(name, proof) for name, proof in refused.items()]
     if blocks := reading.blocks():
         say("trying what no rule has followed")
-        # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
-        found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
-    found = with_cells(found, sources.own_and_others, rng)
+    # what numbers find may take the place of a larger group: then nothing is tried where groups stand
+    ways = [blocks] if (bare := reading.bare_blocks(found)) == blocks else [bare, blocks]
+    # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
+    asked = (with_blocks(partial(_claim, reading), found, way, sources.own_and_others, rng) for way in ways)
+    found = max((with_cells(one, sources.own_and_others, rng) for one in asked), key=Symmetry.log_order)
     if read.may_be_signed(found):
         say("trying changes of sign")
         wide = reading.with_lone_indices(found, {site for parts in read.even for site, _ in parts}, EFFORT.max_lone)

@@ -89,13 +89,13 @@ def with_blocks(
             claim = claim_of(symmetry, chosen) if all(block in left for block in chosen) else None
             if claim is None or not _is_likely(claim, evidence):
                 continue
-            if _is_no_smaller(whole := claim.with_orbits(claim.kinds), symmetry) and holds_on(evidence(), whole, rng):
+            if holds_on(evidence(), whole := claim.with_orbits(claim.kinds), rng):
                 symmetry, left = whole, [block for block in left if block not in chosen]
         while 0 < len(left) <= EFFORT.max_blocks_in_part:
             parts = [
                 (part, chosen)
                 for chosen in _sets_of(left)
-                if (part := _on_orbits(claim_of(symmetry, chosen), evidence)) and _is_no_smaller(part, symmetry)
+                if (part := _on_orbits(claim_of(symmetry, chosen), evidence))
             ]
             # of equal groups the first, which stands on the fewest axes
             ranked = sorted(parts, key=lambda part: -part[0].log_order())
@@ -109,11 +109,6 @@ def with_blocks(
 def _sets_of(blocks: Sequence[Block]) -> Iterator[tuple[Block, ...]]:
     """Every set of blocks, the smallest first."""
     return itertools.chain.from_iterable(itertools.combinations(blocks, k) for k in range(1, len(blocks) + 1))
-
-
-def _is_no_smaller(claimed: Symmetry, symmetry: Symmetry) -> bool:
-    """Whether a claim has as many elements as the symmetry, of which it may replace groups."""
-    return claimed.log_order() > symmetry.log_order() - 1e-9
 
 
 def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
