@@ -279,13 +279,11 @@ def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_
         warn(f"Groups whose labels are values of {sorted(labels)} are not found. {program.not_summed}")
     # no support says which of a function's parameters are positive: their values do
     positive = program.joint.sites.constrained if question.argnum is not None and signs else frozenset()
-    # as signs will be tried: with arrays put end to end of which no index may be exchanged
-    wide = reading.with_lone_indices(claimed, program.shapes, EFFORT.max_lone) if signs else claimed
-    if_real = _even_sets(program._replace(signs=[True] * len(program.signs)), wide) if positive else []
+    if_real = _even_sets(program._replace(signs=[True] * len(program.signs)), reading, claimed) if positive else []
     return _Read(
         reading,
         claimed,
-        _even_sets(program, wide) if signs else [],
+        _even_sets(program, reading, claimed) if signs else [],
         program.joint,
         program.way,
         program.opaque,
@@ -295,8 +293,10 @@ def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_
     )
 
 
-def _even_sets(program: TracedLogJoint, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
+def _even_sets(program: TracedLogJoint, reading: Reading, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
     """Sets that may be negated as a whole: of sites, and of the arrays that are put end to end in a site."""
+    # arrays no two indices of which may be exchanged have signs, too
+    claimed = reading.with_lone_indices(claimed, program.shapes, EFFORT.max_lone)
     cuts, parts = {}, list[PartOfSite]()
     for k, (site, shape) in enumerate(program.shapes.items()):
         if cut := cut_of(in_parts(claimed.axes.get(site, ()))):
@@ -322,11 +322,13 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     say("verifying the symmetry")
     tried, found, refused = _groups_that_hold(read, sources)
     messages = [refusal_message(name, proof) for name, proof in refused.items()]
-    if blocks := reading.blocks():
-        say("trying what no rule has followed")
-        # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
-        found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
-    found = with_cells(found, sources.own_and_others, rng)
+    say("trying what no rule has followed")
+    # what numbers find may take the place of a larger group: then nothing is tried where groups stand
+    blocks, bare = reading.blocks(), reading.bare_blocks(found)
+    ways = [blocks] if bare == blocks else [bare, blocks]
+    # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
+    asked = (with_blocks(partial(_claim, reading), found, way, sources.own_and_others, rng) for way in ways)
+    found = max((with_cells(one, sources.own_and_others, rng) for one in asked), key=Symmetry.log_order)
     if read.may_be_signed(found):
         say("trying changes of sign")
         wide = reading.with_lone_indices(found, {site for parts in read.even for site, _ in parts}, EFFORT.max_lone)

@@ -1,6 +1,7 @@
 """The log evidence of known posteriors, within three standard errors, by every road; and what is refused."""
 
 import itertools
+import re
 
 import arviz as az
 import jax
@@ -29,7 +30,8 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.evidence.draws import in_batch, on_supports
-from numpyro_symmetry.evidence.proposal import _rebased
+from numpyro_symmetry.evidence.proposal import _rebased, proposal_of_draws
+from numpyro_symmetry.models import Model
 from tests.support.known_evidence import KNOWN, known, mixture
 
 NO_SYMMETRY, SLOW = Symmetry({}), pytest.mark.slow
@@ -294,6 +296,26 @@ def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
     posterior, draws = exchangeable(3, 2.0, count=100)
     found = log_evidence(draws, posterior.model, posterior.model_args, num_draws=500)
     assert agrees(found, -3.0)
+
+
+# chains, draws of each, whether half of these are fitted to, and whether these are ten for each of three numbers
+FITTED = [
+    ((2, 30), True, True), ((2, 29), True, False), ((1, 60), True, True), ((1, 59), True, False),
+    ((2, 15), False, True), ((2, 14), False, False), ((15, 4), True, True), ((14, 5), True, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("leading", "halve", "is_full"), FITTED)
+def test_a_covariance_takes_ten_draws_for_each_number_that_is_fitted(leading, halve, is_full):
+    def model(y):
+        ab = numpyro.sample("ab", dist.Normal(0.0, 1.0).expand([2]).to_event(1)).sum()
+        numpyro.sample("y", dist.Normal(ab + numpyro.sample("c", dist.HalfNormal(1.0)), 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    draws = {"ab": rng.standard_normal((*leading, 2)), "c": rng.gamma(1.0, size=leading)}
+    found = proposal_of_draws(draws, Model(model, (0.5,), {}), NO_SYMMETRY, jax.random.key(0), signs=False, halve=halve)
+    assert isinstance(found.guide.base, AutoMultivariateNormal) == is_full
+    assert isinstance(found.guide.base, AutoDiagonalNormal) != is_full
 
 
 @pytest.mark.parametrize("kind", ["flat", "InferenceData", pytest.param("Dataset", marks=SLOW)])
@@ -716,6 +738,34 @@ def test_values_that_are_no_numbers_are_no_matter_where_the_model_has_no_use_for
     draws = {"loc": (DRAWS - LOC) * np.sqrt(PRECISION / precision) + y[seen].sum() / precision}
     truth = multivariate_normal(np.zeros(3), np.eye(3) + 4.0).logpdf(y[seen])
     assert agrees(log_evidence(draws, masked, (y,), symmetry=NO_SYMMETRY), truth)
+
+
+def seen_alone(y, where=None):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+    fn = dist.Normal(loc, 1.0).expand(np.shape(y))
+    numpyro.sample("y", fn if where is None else fn.mask(where), obs=y)
+
+
+# where NaN comes in, in the words of the error -> model, its arguments
+GAPS = np.where(Y > 1, np.nan, Y)
+WITH_GAPS = {
+    "model_args[0] (1 of 4)": (seen_alone, (GAPS,), {}),
+    "model_kwargs['y'] (1 of 4)": (lambda where=None, *, y: seen_alone(y, where), (), {"y": GAPS}),
+    "model_args[0]['y'] (1 of 4)": (lambda data, where=None: seen_alone(data["y"], where), ({"y": GAPS},), {}),
+    "observed site 'y' (1 of 4)": (lambda where=None: seen_alone(GAPS, where), (), {}),
+}
+
+
+@pytest.mark.parametrize("place", WITH_GAPS)
+def test_data_that_are_no_numbers_are_named_wherever_they_come_in_and_are_fine_under_a_mask(place):
+    model, args, kwargs = WITH_GAPS[place]
+    with pytest.raises(SymmetryError, match=rf"no density at its observed sites \['y'\]: .* in .*{re.escape(place)}"):
+        log_evidence({"loc": DRAWS}, model, args, kwargs, symmetry=NO_SYMMETRY)
+    seen = np.isfinite(GAPS)
+    precision = 0.25 + seen.sum()
+    draws = {"loc": (DRAWS - LOC) * np.sqrt(PRECISION / precision) + GAPS[seen].sum() / precision}
+    truth = multivariate_normal(np.zeros(3), np.eye(3) + 4.0).logpdf(GAPS[seen])
+    assert agrees(log_evidence(draws, model, args, kwargs | {"where": seen}, symmetry=NO_SYMMETRY), truth)
 
 
 @pytest.mark.parametrize(

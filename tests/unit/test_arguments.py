@@ -1,6 +1,10 @@
-"""Former names of arguments, what is a number, and where warnings point: at the line of whoever called."""
+"""Former names of arguments, what is a number, what runs outside jit alone, and where warnings point."""
 
+import functools
+import inspect
 import math
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +17,11 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
+from numpyro_symmetry import matching
+from numpyro_symmetry.assignment import assign
 from numpyro_symmetry.symmetry.arguments import as_levels, as_probability, is_floating, is_number, is_real
 from numpyro_symmetry.symmetry.errors import renamed
+from tests.support import public
 
 
 @renamed(num_samples="num_draws")
@@ -87,3 +94,128 @@ def test_levels_of_quantiles_lie_from_zero_to_one():
             as_levels(value)
     with pytest.raises(TypeError, match="quantiles"):
         as_levels("median")
+
+
+LOC = ns.Symmetry.mixture("loc")
+VALUES = np.array([0.0, 1.0, 3.0])
+DRAWS = VALUES + 0.1 * np.random.default_rng(0).normal(size=(4, 10, 3))
+FULL = ns.FullGaussian({"loc": VALUES}, np.eye(3))
+
+
+def three(y):
+    numpyro.sample(
+        "y", dist.Normal(numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1)).sum(), 1.0), obs=y
+    )
+
+
+def square(params, batch):
+    return jnp.sum(params["loc"] ** 2) + 0.0 * jnp.sum(batch)
+
+
+@functools.cache
+def relabelled():
+    return ns.rebase({"loc": DRAWS}, LOC, null=False)
+
+
+@functools.cache
+def scaling():
+    def network(params, x):
+        return jax.nn.relu(x * params["w"]) @ params["v"]
+
+    given = {"w": jnp.array([1.0, 2.0, 3.0]), "v": jnp.ones(3)}, jnp.ones((4, 1))
+    return ns.find_scaling(network, given, ns.find_symmetry(network, given, argnum=0))
+
+
+# what is called -> a call with ``x``, three values, and ``draws`` of them, under jit
+OUTSIDE_JIT = {
+    "match": lambda x, draws: ns.match({"loc": x}, {"loc": x}, LOC),
+    "merge": lambda x, draws: ns.merge([{"loc": x}, {"loc": x}], LOC),
+    "refine": lambda x, draws: ns.refine(square, {"loc": x}, {"loc": x}, LOC, np.zeros(20), batch_size=10),
+    "nearest_transposition": lambda x, draws: matching.nearest_transposition({"loc": x}, LOC),
+    "loss_barrier": lambda x, draws: ns.loss_barrier(lambda v: jnp.sum(v["loc"]), {"loc": x}, {"loc": x}),
+    "assign": lambda x, draws: assign(x[:, None] * x),
+    "FullGaussian.wasserstein": lambda x, draws: ns.FullGaussian({"loc": x}, np.eye(3)).wasserstein(FULL),
+    "FullGaussian.apply": lambda x, draws: ns.FullGaussian({"loc": x}, np.eye(3)).apply(LOC, {"component": [1, 0, 2]}),
+    "of_gaussian": lambda x, draws: ns.AutoSymmetrized.of_gaussian(
+        three, ns.DiagonalGaussian({"loc": x}, {"loc": x + 1.0}), LOC
+    ),
+    "rebase": lambda x, draws: ns.rebase({"loc": draws}, LOC),
+    "StephensCost": lambda x, draws: ns.rebase({"loc": DRAWS}, LOC, cost=ns.StephensCost(jnp.ones((4, 10, 5, 3)) * x)),
+    "AllocationCost": lambda x, draws: ns.rebase(
+        {"loc": DRAWS}, LOC, cost=ns.AllocationCost(jnp.zeros((4, 10, 5), int) + x[0].astype(int))
+    ),
+    "symmetrized": lambda x, draws: relabelled().symmetrized(jax.random.key(x[0].astype(int))),
+    "modes": lambda x, draws: ns.diagnostics.modes({"loc": draws}, LOC),
+    "compare": lambda x, draws: ns.compare({"loc": draws}, {"loc": DRAWS}, LOC),
+    "distinct_units": lambda x, draws: ns.diagnostics.distinct_units(draws),
+    "A partition": lambda x, draws: ns.diagnostics.coclustering(draws.astype(int)),
+    "prior_conformity": lambda x, draws: ns.diagnostics.prior_conformity(relabelled(), three, (x[0],)),
+    "log_evidence": lambda x, draws: ns.log_evidence({"loc": draws}, three, (0.5,)),
+    "elbo_bounds": lambda x, draws: ns.AutoSymmetrized(AutoNormal(three), LOC).elbo_bounds(jax.random.key(0), {}, x[0]),
+    "to_arviz": lambda x, draws: ns.to_arviz(jax.random.key(0), AutoNormal(three), {}, model_args=(x[0],)),
+    "run_blackjax": lambda x, draws: ns.run_blackjax(jax.random.key(0), three, model_args=(x[0],)),
+    "A search that a key steers": lambda x, draws: ns.rebase(
+        {"loc": DRAWS}, LOC, rng_key=jax.random.key(x[0].astype(int))
+    ),
+    "find_symmetry": lambda x, draws: ns.find_symmetry(three, (x[0],)),
+    "check_symmetry": lambda x, draws: ns.check_symmetry(three, LOC, (x[0],)),
+    "find_activations": lambda x, draws: ns.find_activations(square, ({"loc": x}, x), LOC),
+    "find_scaling": lambda x, draws: ns.find_scaling(square, ({"loc": x}, x), LOC),
+    "balanced": lambda x, draws: scaling().balanced({"w": x, "v": x}),
+}
+# this names the cost that it is of, and these the function that they serve
+IN_OTHER_WORDS = {"cost", "{what}("}
+
+# made before anything is traced
+BEFORE = {"symmetrized": relabelled, "prior_conformity": relabelled, "balanced": scaling}
+
+
+@pytest.mark.parametrize("name", OUTSIDE_JIT)
+def test_what_needs_numbers_says_so_under_jit(name):
+    BEFORE.get(name, int)()
+    with pytest.raises(TypeError, match=rf"^{re.escape(name)}.* (needs numbers and )?cannot run under jit"):
+        jax.jit(lambda x, draws: OUTSIDE_JIT[name](x, draws) and 0.0)(VALUES, DRAWS)
+
+
+def test_all_that_needs_numbers_has_a_row():
+    source = "".join(path.read_text() for path in Path(ns.__file__).parent.rglob("*.py"))
+    named = set(re.findall(r"\brefuse_tracers\(\s*f?\"?([^\",:)]+)", source)) - {"what"}
+    assert named - IN_OTHER_WORDS <= set(OUTSIDE_JIT)
+    assert len(named) > 20
+
+
+# whatever weighs K permutations -> a call with K of them
+OF_PERMUTATIONS = {
+    "mutual_information": lambda count: ns.mutual_information(
+        jnp.zeros((3, 3)), estimator="infonce", rng_key=jax.random.key(0), num_permutations=count
+    ),
+    "AutoSymmetrized": lambda count: ns.AutoSymmetrized(AutoNormal(three), LOC, num_permutations=count),
+    "AutoSymmetrized.elbo_bounds": lambda count: ns.AutoSymmetrized(AutoNormal(three), LOC).elbo_bounds(
+        jax.random.key(0), {}, 0.5, num_permutations=count
+    ),
+    "log_evidence": lambda count: ns.log_evidence({"loc": DRAWS}, three, (0.5,), num_permutations=count),
+}
+
+
+@pytest.mark.parametrize(("count", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)])
+@pytest.mark.parametrize("name", OF_PERMUTATIONS)
+def test_a_number_of_permutations_is_said_to_count_the_identity(name, count, error):
+    with pytest.raises(error, match=r"num_permutations must be .*counts the identity"):
+        OF_PERMUTATIONS[name](count)
+
+
+def test_all_that_takes_a_number_of_permutations_has_a_row():
+    named = public.names() | {
+        f"{name}.{method}": function
+        for name, value in public.names().items()
+        if inspect.isclass(value)
+        for method, function in inspect.getmembers(value, inspect.isfunction)
+        if not method.startswith("_")
+    }
+    made_by = {name: value.__init__ if inspect.isclass(value) else value for name, value in named.items()}
+    taking = {
+        name.removeprefix("numpyro_symmetry.")
+        for name, value in made_by.items()
+        if callable(value) and "num_permutations" in getattr(inspect.unwrap(value), "__annotations__", {})
+    }
+    assert taking == set(OF_PERMUTATIONS)

@@ -40,7 +40,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.guides.conditional.auto_conditional import _as_jax
 from numpyro_symmetry.guides.linear.affine import linear_observations
-from numpyro_symmetry.guides.linear.likelihoods import LIKELIHOODS, NORMAL
+from numpyro_symmetry.guides.linear.likelihoods import LIKELIHOODS, NORMAL, observation
 from numpyro_symmetry.models import trace_model
 from numpyro_symmetry.models.given_values import trace_given
 from tests.support.marks import slow_but
@@ -456,6 +456,37 @@ def test_weights_are_curvatures_where_the_first_step_starts(name):
         seen = seen_in(name, 0.3)
         curvature = jax.grad(lambda eta: seen.gradient(eta).sum())(seen.start)
         np.testing.assert_allclose(seen.weight(seen.start) + 0.0 * curvature, -curvature, rtol=1e-8)
+
+
+# rows along one, two or three axes; of a batch and of an event
+LAYOUTS = [((1,), 0), ((12,), 0), ((12,), 1), ((3, 4), 0), ((3, 4), 1), ((3, 4), 2), ((2, 3, 2), 1)]
+
+
+@pytest.mark.parametrize(("shape", "event_dim"), LAYOUTS)
+@pytest.mark.parametrize("name", NEARLY)
+def test_rows_are_seen_alike_however_they_are_laid_out(name, shape, event_dim):
+    """With a mask and a weight of their own for each member of the batch."""
+    with jax.enable_x64(True):
+        flat, count = seen_in(name, 0.3), math.prod(shape)
+        outputs = flat.predictor.shape[1:]
+        batch = shape[: len(shape) - event_dim]
+        weight = 1.0 + np.arange(math.prod(batch)).reshape(batch)
+        seen = weight % 3.0 != 2.0
+        fn = flat.kind.at(flat.fn, flat.predictor[:count].reshape(shape + outputs)).to_event(event_dim)
+        site = {"fn": fn.mask(seen), "value": flat.value[:count].reshape(shape), "scale": weight}
+        found = observation(site)
+        assert found.predictor.shape == shape + outputs
+        each = np.repeat((weight * seen).ravel(), count // weight.size)
+        each = each.reshape(count, *(1 for _ in outputs))
+        counted = each[(...,) + (0,) * len(outputs)] > 0
+        for way in ("gradient", "weight"):
+            of_flat = each * (getattr(flat, way)(flat.predictor) + 0.0 * flat.predictor)[:count]
+            of_found = getattr(found, way)(found.predictor) + 0.0 * found.predictor
+            np.testing.assert_allclose(of_found.reshape(of_flat.shape), of_flat, rtol=1e-12, err_msg=way)
+        for way in ("predictor", "fitted", "start"):
+            of_flat, of_found = (np.asarray(getattr(one, way)) for one in (flat, found))
+            of_found = of_found.reshape(count, *outputs)
+            np.testing.assert_allclose(of_found[counted], of_flat[:count][counted], rtol=1e-12, err_msg=way)
 
 
 # the others have what these two have: one predictor a row, or several

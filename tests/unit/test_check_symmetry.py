@@ -17,6 +17,7 @@ from numpyro.infer.util import log_density
 
 from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose, find_symmetry
 from numpyro_symmetry.discovery.proof import trials
+from numpyro_symmetry.discovery.proof.prove import sites_left
 from numpyro_symmetry.models import enumeration
 from numpyro_symmetry.testing import exchangeable_gaussian
 
@@ -561,3 +562,37 @@ def test_random_numbers_of_a_model_are_named_where_they_break_a_symmetry():
 
     with pytest.raises(SymmetryError, match=r"\['y'\] are left to chance.*random numbers \(dropout\)"):
         check_symmetry(model, Symmetry.mixture("w"), (jnp.ones(3),))
+
+
+class UpToOne:
+    """A model all of whose sites are numbers up to one."""
+
+    def inside_of(self, stack):
+        return {site: (x <= 1.0).all(-1) for site, x in stack.items()}
+
+    def inside(self, place):
+        return {site: x[0] for site, x in self.inside_of({site: x[None] for site, x in place.items()}).items()}
+
+
+BARELY, MORE = 1.0 + 1e-15, 1.0 + 1e-9
+# values of two sites after a move, and the first of them that it took off its support
+LEFT = [
+    ([0.2, 1.0], [0.3, 0.4], ""),
+    ([0.2, BARELY], [0.3, 0.4], ""),
+    ([BARELY, 0.2], [0.3, 0.4], ""),
+    ([MORE, 0.2], [0.3, 0.4], "a"),
+    ([0.2, MORE], [BARELY, 0.4], "a"),
+    ([0.2, 0.3], [0.4, MORE], "b"),
+    ([MORE, 0.3], [MORE, 0.3], "a"),
+]
+
+
+@pytest.mark.parametrize("rows", [LEFT, LEFT[:3], LEFT[3:4], LEFT[::-1]])
+def test_what_rounding_alone_took_off_a_support_has_not_left_it(rows):
+    place = {"a": np.array([0.5, 0.5]), "b": np.array([0.5, 0.5])}
+    a, b, expected = zip(*rows, strict=True)
+    moved = {"a": np.array(a), "b": np.array(b)}
+    assert sites_left(UpToOne(), ("a", "b"), place, moved) == list(expected)
+    # what was not on its support before has not left it
+    outside = {"a": np.array([MORE, 0.5]), "b": np.array([MORE, 0.5])}
+    assert sites_left(UpToOne(), ("a", "b"), outside, moved) == [""] * len(rows)

@@ -1,4 +1,6 @@
-"""What `find_symmetry` says of a model beside the group: reasons, refusals, and what numbers overrule."""
+"""What `find_symmetry` says of a model beside the group: reasons, refusals, limits, and what numbers overrule."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from jax.extend import core
 from numpyro.contrib.control_flow import cond
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
-from numpyro_symmetry.discovery import without_parameters
+from numpyro_symmetry.discovery import find, without_parameters
 from numpyro_symmetry.discovery.labels import rules
 from numpyro_symmetry.discovery.labels.names import path_of, short_names
 from numpyro_symmetry.discovery.labels.terms import (
@@ -22,6 +24,9 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.labels.walk import Walk
+from numpyro_symmetry.discovery.proof import exchange, propose, signs, sources
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, SINGLE
 from numpyro_symmetry.models import enumeration, trace_model
 
 RNG = np.random.default_rng(0)
@@ -553,3 +558,136 @@ def test_where_nothing_is_nearer_points_are_what_there_is():
     for seed in range(3):
         verdict = check_symmetry(model, UNITS, (np.float32(0.3),), rng_key=jax.random.key(seed))
         assert verdict.status == "passed"
+
+
+# ---- what numbers may take the place of, and what is not looked for --------------------------------------------------
+
+
+def seen(mean):
+    numpyro.sample("y", dist.Normal(mean, 1.0), obs=0.7)
+
+
+def cut_twice(rows, columns):
+    """A matrix cut into four, of which units of rows have their own columns, and the sign of the upper half."""
+    w = normal("w", 2 * rows, 2 * columns)
+    upper = w[:rows, :columns] + jnp.tanh(w[:rows, columns:])
+    lower = w[rows:, :columns] + w[rows:, columns:] ** 2
+    seen((upper.sum(1) ** 2 * jnp.exp(lower.sum(1))).sum())
+
+
+def cut_once(rest):
+    """A vector cut into two halves of units, and a rest of which any two numbers may be exchanged."""
+    w = normal("w", 6 + rest)
+    seen((jnp.tanh(w[:3]) * jnp.exp(w[3:6])).sum() + (w[6:] ** 3).sum())
+
+
+def cells(rows, columns):
+    return rows * math.log(2) + math.lgamma(rows + 1) + rows * math.lgamma(columns + 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "log_order"),
+    [(cut_twice, sizes, cells(*sizes)) for sizes in [(2, 2), (3, 2), (2, 3), (4, 2)]]
+    + [(cut_once, (rest,), math.log(6) + math.lgamma(rest + 1)) for rest in (1, 2, 3)],
+)
+def test_what_numbers_find_takes_no_group_from_under_others_and_the_place_of_no_larger_one(model, args, log_order):
+    found = find_symmetry(model, args)
+    assert found.log_order() == pytest.approx(log_order)
+    assert check_symmetry(model, found, args).status == "passed"
+
+
+def of_own_scale():
+    w = numpyro.sample("w", dist.Normal(0.0, jnp.array([1.0, 2.0, 3.0])).to_event(1))
+    seen((w**2).sum())
+
+
+def of_own_sites(count):
+    def model():
+        seen(sum(jnp.tanh(normal(f"a_{k}")) for k in range(count)))
+
+    return model
+
+
+def three_families():
+    a, b, c = (jnp.stack([normal(f"{name}_{k}") for k in range(2)]) for name in "abc")
+    seen((a * jnp.exp(b)).sum() + c @ jnp.array([1.0, 2.0]))
+
+
+def on_both_sides():
+    w, u = normal("w", 3, 3), normal("u", 3)
+    seen(u @ w @ u)
+
+
+def even_as_wholes():
+    seen((normal("a", 3) @ normal("b", 3, scale=2.0)) ** 2)
+
+
+def in_a_loop():
+    w = normal("w", 4)
+    seen(jax.lax.fori_loop(0, 2, lambda k, total: total + w[2 * k] * w[2 * k + 1], 0.0))
+
+
+# a limit, the least at which all is found, and of what
+LIMITS = [
+    ("max_lone", 3, of_own_scale),
+    ("max_family", 3, of_own_sites(3)),
+    ("max_exchanges", 1, of_own_sites(2)),
+    ("max_parts", 3, three_families),
+    ("max_places", 2, on_both_sides),
+    ("max_places", 2, lambda: cut_twice(3, 2)),
+    ("max_signs", 2, on_both_sides),
+    ("max_sets", 2, even_as_wholes),
+    ("max_orbits", 4, in_a_loop),
+]
+
+
+@pytest.mark.parametrize(("limit", "least", "model"), LIMITS)
+def test_what_lies_beyond_a_limit_is_not_looked_for(monkeypatch, limit, least, model):
+    whole = find_symmetry(model).log_order()
+
+    def found_at(most):
+        for module in (exchange, find, propose, signs):
+            monkeypatch.setattr(module, "EFFORT", EFFORT._replace(**{limit: most}))
+        return find_symmetry(model).log_order()
+
+    assert found_at(least) == pytest.approx(whole)
+    assert found_at(least - 1) < whole
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_number_with_a_datum_of_its_own_stays_and_others_are_exchanged(place):
+    """What indices met their data on their own is of another kind than the others, wherever it stands."""
+
+    def model(y):
+        w = jnp.split(normal("w", 3), 3)
+        own = w.pop(place)
+        numpyro.sample("own", dist.Normal(own[0], 1.0), obs=y[0])
+        numpyro.sample("rest", dist.Normal(sum(x[0] ** 3 for x in w), 1.0), obs=y[1])
+
+    found = find_symmetry(model, (np.array([0.3, 0.4]),))
+    (orbits,) = found.orbits.values()
+    assert [k for k in range(3) if orbits.count(orbits[k]) == 1] == [place]
+
+
+@pytest.mark.parametrize(
+    ("slope", "in_single", "least", "most"),
+    [
+        (1.0, False, IN_DOUBLE.relative, IN_DOUBLE.relative),
+        (1e3, False, IN_DOUBLE.relative, IN_DOUBLE.relative),
+        (1.0, True, SINGLE, 0.5 * IN_SINGLE.relative),
+        (1e3, True, IN_SINGLE.relative, IN_SINGLE.relative),
+    ],
+)
+def test_on_other_data_single_precision_may_move_what_rounding_was_seen_to(monkeypatch, slope, in_single, least, most):
+    """Of a smooth model less than is allowed to all, of a steep one as much, and in double precision what it was."""
+
+    def model(y):
+        mean = normal("v", 3) @ jnp.tanh(normal("w", 3))
+        mean = mean.astype(jnp.float32) if in_single else mean
+        numpyro.sample("y", dist.Normal(jnp.sin(slope * mean), 1.0).expand([2]).to_event(1), obs=y)
+
+    seen, measured = [], sources.measured
+    monkeypatch.setattr(sources, "measured", lambda evidence: seen.append(measured(evidence)) or seen[-1])
+    assert find_symmetry(model, (np.array([0.1, 0.2]),)).groups["v"].signed
+    assert seen
+    assert all(least <= evidence.frozen.rounding.relative <= most for evidence in seen)

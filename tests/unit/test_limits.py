@@ -1,4 +1,4 @@
-"""Limits on lines of modules and bodies and on numbers of parameters, and a table of what is over them yet."""
+"""Limits on lines of modules and bodies, on parameters and on scopes, and what may change once it is made."""
 
 import ast
 import io
@@ -77,3 +77,20 @@ def test_no_comprehension_shadows_what_another_one_takes_from_the_module():
         pytest.skip("this Python has comprehensions in no table of their own")
     for path in PACKAGE.rglob("*.py"):
         assert not list(shadowed(symtable.symtable(path.read_text(), str(path), "exec"))), path
+
+
+# what is filled in as a program is walked, as random numbers are drawn, as steps are told
+FILLED_IN = {"_Value", "Walk", "Uniform", "Atom", "Reading", "_Proof", "_Speaker"}
+
+
+def test_what_is_passed_in_or_returned_cannot_change():
+    made = [
+        (node.name, [ast.unparse(x) for x in getattr(decorator, "keywords", [])])
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for decorator in node.decorator_list
+        if ast.unparse(decorator).partition("(")[0] == "dataclass"
+    ]
+    assert len(made) > 30
+    assert {name for name, options in made if "frozen=True" not in options} == FILLED_IN

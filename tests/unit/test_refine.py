@@ -108,6 +108,49 @@ def test_steps_are_those_of_the_twin():
     assert np.array_equal(found.element["hidden"], best)
 
 
+def test_steps_are_adams_of_a_tenth_by_default():
+    start = LAYER.identity()
+    by_default, by_hand = (refined(*two(1), start=start, optimizer=given) for given in (None, optax.adam(0.1)))
+    other = refined(*two(1), start=start, optimizer=optax.adam(0.2))
+    assert np.array_equal(by_default.losses, by_hand.losses)
+    assert not np.array_equal(by_default.losses, other.losses), "the case cannot tell"
+
+
+# data, data in a batch, batches held aside
+HELD = [(4, 2, 1), (5, 2, 1), (11, 1, 1), (20, 1, 2), (39, 2, 1), (40, 2, 2), (59, 1, 5), (70, 1, 5)]
+
+
+@pytest.mark.parametrize(("count", "batch_size", "num_held"), HELD)
+def test_a_tenth_of_the_batches_is_held_aside_and_no_step_sees_it(count, batch_size, num_held):
+    seen = []
+
+    def loss_seen(values, rows):
+        jax.debug.callback(lambda rows: seen.append(sorted(rows.tolist())), rows)
+        return loss(values, rows)
+
+    options = {"batch_size": batch_size, "num_steps": 25, "start": LAYER.identity(), "progress_bar": False}
+    found = refine(loss_seen, *two(1), LAYER, np.arange(count), **options)
+    jax.effects_barrier()
+    assert len(found.losses) == 3  # at every tenth step and the last
+    held, left = seen[:num_held], seen[num_held:]
+    steps = []
+    for taken in (10, 10, 5):
+        steps, left = steps + left[:taken], left[taken:]
+        assert left[:num_held] == held
+        left = left[num_held:]
+    assert not left
+    assert {len(rows) for rows in seen} == {batch_size}
+    aside, trained = ({row for rows in some for row in rows} for some in (held, steps))
+    assert len(aside) == num_held * batch_size
+    assert aside | trained <= set(range(count))
+    assert not aside & trained
+    # one pass after the other, each over whole batches of the rest
+    once = (count - len(aside)) // batch_size
+    for first in range(0, 25, once):
+        rows = [row for batch in steps[first : first + once] for row in batch]
+        assert len(rows) == len(set(rows))
+
+
 # ---- what is found ---------------------------------------------------------------------------------------------------
 
 

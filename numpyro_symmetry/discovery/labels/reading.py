@@ -85,6 +85,14 @@ class Reading:
         blocks = by_key((size, tuple(block)) for (size, _), block in places.items())
         return {size: some for size, some in blocks.items() if len(some) <= _MAX_BLOCKS}
 
+    def bare_blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
+        """Those of the blocks on whose axes no group of a symmetry stands."""
+        entries = {site: padded(symmetry.axes.get(site, ()), len(terms)) for site, terms in self.sites.items()}
+        return {
+            size: [block for block in some if all(entries[site][k] is None for site, k in block)]
+            for size, some in self.blocks().items()
+        }
+
     def _held_by_data(self) -> set[int]:
         """Atoms whose shadows meet data, or are of such atoms themselves: shadows have shadows of their own."""
         held, before = set[int](), None
@@ -173,7 +181,7 @@ class Reading:
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
         """The symmetry with one more group on whole axes, in place of the groups that stand there.
 
-        ``None`` if one of these also stands elsewhere.
+        ``None`` if one of these also stands elsewhere, or another group is fibred over it.
         """
 
         def standing(*, at_places: bool) -> set[str]:
@@ -188,6 +196,8 @@ class Reading:
         if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
             return None
         kept = symmetry.restrict(symmetry.groups.keys() - gone)
+        if not gone.isdisjoint(kept.group_names()):
+            return None
         axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
         site, position = min(places, key=lambda place: len(self.sites[place[0]]))
         name = new_name(f"{site}[{position - len(self.sites[site])}]", kept.group_names())

@@ -133,10 +133,10 @@ def _only_permutes(proof: Proof) -> bool:
     for at in proof.places:
         base = at.log_probs
         entries = np.sort(np.ravel(base[site]))
-        own_rounding = frozen.allows([site], float(np.abs(entries).max(initial=0.0)))
+        own_rounding = frozen.allows([site], float(np.abs(entries).max()))
         for trial in trials:
             after = frozen.at(action.move(trial, at.values)).log_probs
-            difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
+            difference = np.abs(np.sort(np.ravel(after[site])) - entries).max()
             if not (difference <= own_rounding and largest_gap(as_factor, base, after).ratio <= 1.0):
                 return False
     return True

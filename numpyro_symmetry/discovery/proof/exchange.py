@@ -170,7 +170,7 @@ def _exchanges_that_hold(
             exchange = _exchange(first, second, chosen)
             cycles = known.setdefault(exchange[2:], [])
             if not any({first, second} <= cycle for cycle in cycles):
-                if exchange in refused or next(tries) > EFFORT.max_exchanges or not _holds(exchange, evidence()):
+                if exchange in refused or next(tries) >= EFFORT.max_exchanges or not _holds(exchange, evidence()):
                     refused.add(exchange)
                     continue
                 joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
