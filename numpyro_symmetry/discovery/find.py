@@ -294,16 +294,14 @@ def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_
 
 
 def _even_sets(program: TracedLogJoint, reading: Reading, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
-    """Sets that may be negated as a whole: of sites, and of the arrays that are put end to end in a site."""
-    # arrays no two indices of which may be exchanged have signs, too
+    """Sets that may be negated as a whole: of sites, and of arrays put end to end in one, with or without groups."""
     claimed = reading.with_lone_indices(claimed, program.shapes, EFFORT.max_lone)
     cuts, parts = {}, list[PartOfSite]()
     for k, (site, shape) in enumerate(program.shapes.items()):
         if cut := cut_of(in_parts(claimed.axes.get(site, ()))):
             cuts[k] = len(shape) + cut.axis, cut.sizes
         parts += [(site, part) for part in range(len(cut.sizes) if cut else 1)]
-    sets = even_sets(program.jaxpr, program.signs, cuts, program.supports)
-    return [frozenset(parts[k] for k in positions) for positions in sets]
+    return [frozenset(parts[k] for k in s) for s in even_sets(program.jaxpr, program.signs, cuts, program.supports)]
 
 
 def _sources(read: _Read, question: Question) -> Sources:
