@@ -344,7 +344,7 @@ def shared_outputs(
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
     moves_at = in_double(moves, places[0])
-    return num_outputs if all(_close(*moves_at(place), _OF_MOVES) for place in places) else 0
+    return num_outputs if all(_close(*moves_at(place), tolerance=_OF_MOVES) for place in places) else 0
 
 
 def are_apart(trace: Trace, sites: Sequence[str], weights: Sequence[Array] = ()) -> bool:
@@ -354,16 +354,17 @@ def are_apart(trace: Trace, sites: Sequence[str], weights: Sequence[Array] = ())
 
 
 def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:
-    before, middle, after = readings
+    before, _, after = readings
     for name in before.priors:
         for what, x, y in zip(Prior._fields, before.priors[name], after.priors[name], strict=True):
             if not _close(x, y):
                 return f"the prior {'mean' if what == 'loc' else what} of {name!r} depends on them"
-    for name, predictor in before.predictors.items():
+    for name in before.predictors:
         noun = observation(trace[name]).kind.noun  # pyright: ignore[reportOptionalMemberAccess]
         if not all(_close(x, y) for x, y in zip(before.others[name], after.others[name], strict=True)):
             return f"{name!r} depends on them by more than its {noun}"
-        if not _is_midway(predictor, middle.predictors[name], after.predictors[name]):
+        start, middle, end = (np.asarray(reading.predictors[name], np.float64) for reading in readings)
+        if not _close(middle - start, end - middle, _OF_MOVES, beside=middle):
             return f"the {noun} of {name!r} {'are' if noun.endswith('s') else 'is'} not affine in them"
     for name, value in before.values.items():
         if not _close(value, after.values[name]):
@@ -390,19 +391,8 @@ def _way_out(name: str, trace: Trace) -> str:
     )
 
 
-def _close(a: Any, b: Any, tolerance: float = _OF_SIZE, unit: float = 0.0) -> bool:
-    """Whether numbers are alike beside how large they are; only log densities have a unit, the nat."""
+def _close(a: Any, b: Any, tolerance: float = _OF_SIZE, *, beside: Any = 0.0, unit: float = 0.0) -> bool:
+    """Whether numbers are alike beside how large they and others are; only log densities have a unit, the nat."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return bool((np.abs(a - b) <= tolerance * (unit + max(_largest(a), _largest(b)))).all())
-
-
-def _is_midway(before: Any, middle: Any, after: Any) -> bool:
-    """Whether numbers lie midway between others, beside how far these lie apart and how large they are."""
-    before, middle, after = (np.asarray(x, np.float64) for x in (before, middle, after))
-    size = max(_largest(before), _largest(after))
-    off = np.abs(0.5 * (before + after) - middle)
-    return bool((off <= _OF_MOVES * _largest(after - before) + _OF_SIZE * size).all())
-
-
-def _largest(numbers: np.ndarray) -> float:
-    return float(np.abs(numbers).max(initial=0.0))
+    size, further = (max(np.abs(x).max(initial=0.0) for x in numbers) for numbers in ((a, b), (beside,)))
+    return bool((np.abs(a - b) <= tolerance * (unit + size) + _OF_SIZE * further).all())
