@@ -110,7 +110,7 @@ def _squares(item: Any) -> float:
 
 
 def _squared_distance(one: Any, other: Any) -> float:
-    """What `match` makes small, from differences: its objective has few digits left where values are far from zero."""
+    """What `match` makes small, from differences: its objective has few digits left where members are nearly alike."""
     if isinstance(one, FullGaussian):
         return float(one.wasserstein(other)) ** 2
     return _squares(jax.tree.map(np.subtract, one, other))

@@ -32,6 +32,8 @@ from numpyro_symmetry.symmetry import Axis, Symmetry, SymmetryError
 _IN_DOUBLE = 50_000
 _ENTROPY = "", "entropy"
 _EPS = float(np.finfo(float).eps)
+# spreads from zero beyond which values are read about their middle: nearer ones lose a digit or two of sixteen
+_FAR = 8.0
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,18 @@ class SquaredDistance:
         """Squared distances of all moments: in double precision where that costs nothing, else in the sources'."""
         moments = {"first": source.loc} | ({"scale": source.scale} if self.of_scales and source.scale else {})
         shapes, axes = _opened(source, symmetry, moments)
+        read = _about_middle(source, shapes, axes) if read is None else read
+        far = {(site, "first"): c.center for site, c in read.items() if c.center.any()}
         numbers = sum(math.prod(source.loc[site].shape[1:]) for site in symmetry.axes)
         small = numbers * max((group.degree for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
 
         def statistics(items: Items) -> Statistics:
             found = {(s, m): _of_shape(moments[m][s][items], shape) for (s, m), shape in shapes.items()}
+            found |= {name: np.subtract(found[name], center, dtype=float) for name, center in far.items()}
             return {name: x.astype(float, copy=False) for name, x in found.items()} if small else found
 
         weights = {(site, moment): source.weights.get(site, 1.0) for site, moment in shapes}
-        return squares(statistics, axes, source.num_draws, weights, {})
+        return squares(statistics, axes, source.num_draws, weights, read)
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,14 @@ class LogDensity:
         """Gaussians with free means and variances; in double precision, for first and second moments nearly cancel."""
         shapes, axes = _opened(source, symmetry, ("first", "second"))
         weights = {site: source.weights.get(site, 1.0) for site in source.loc}
+        read = _about_middle(source, shapes, axes) if read is None else read
         half_log = 0.5 * math.log(2.0 * math.pi)
 
         def wide(by_site: Mapping[str, np.ndarray], items: Items) -> dict[str, np.ndarray]:
             return {s: _of_shape(x[items].astype(float), shapes[s, "first"]) for s, x in by_site.items()}
+
+        def means(items: Items) -> dict[str, np.ndarray]:
+            return {site: x - read[site].center for site, x in wide(source.loc, items).items()}
 
         def scales(items: Items, of: str) -> dict[str, np.ndarray]:
             found = wide(source.scale or {}, items)
@@ -92,7 +101,7 @@ class LogDensity:
             return found
 
         def statistics(items: Items) -> Statistics:
-            loc, scale = wide(source.loc, items), wide(source.scale or {}, items)
+            loc, scale = means(items), wide(source.scale or {}, items)
             first = {(site, "first"): x for site, x in loc.items()}
             second = {(site, "second"): x**2 + scale.get(site, 0.0) ** 2 for site, x in loc.items()}
             return first | second | ({_ENTROPY: entropy(scales(items, "source"))} if self.plus_entropy else {})
@@ -106,17 +115,17 @@ class LogDensity:
             sizes = (weights[site] * math.prod(x.shape[1:]) for (site, moment), x in found.items() if moment == "first")
             return total - half_log * sum(sizes)
 
-        def natural(means: Statistics) -> Natural:
-            mean, second = ({site: means[site, moment] for site in source.loc} for moment in ("first", "second"))
+        def natural(total: Statistics) -> Natural:
+            mean, second = ({site: total[site, moment] for site in source.loc} for moment in ("first", "second"))
             # of nearly equal moments the difference is rounding: a variance is never below that
             return gaussian(mean, {s: np.maximum(x - mean[s] ** 2, _EPS * x) for s, x in second.items()}, weights)
 
         def point(draw: int) -> Natural:
-            mean, scale = wide(source.loc, slice(draw, draw + 1)), scales(slice(draw, draw + 1), "target")
+            mean, scale = means(slice(draw, draw + 1)), scales(slice(draw, draw + 1), "target")
             return gaussian({s: x[0] for s, x in mean.items()}, {s: x[0] ** 2 for s, x in scale.items()}, weights)
 
         axes |= {_ENTROPY: ()} if self.plus_entropy else {}
-        return Family(statistics, axes, natural, point, carrier, source.num_draws, in_nats=True)
+        return Family(statistics, axes, natural, point, carrier, source.num_draws, in_nats=True, coordinates=read)
 
 
 COSTS: dict[str, Cost] = {
@@ -187,3 +196,22 @@ def _opened(
     names = [(site, moment) for site in opened for moment in moments]
     axes = {(s, m): opened[s][1] if m == "first" else without_signs(opened[s][1]) for s, m in names}
     return {(site, moment): opened[site][0] for site, moment in names}, axes
+
+
+def _about_middle(
+    source: Side, shapes: Mapping[Name, tuple[int, ...]], axes: Mapping[Name, tuple[Axis, ...]]
+) -> dict[str, Coordinate]:
+    """How sites are read: less the mean of what is exchanged in the first draw, if that is far from zero beside them.
+
+    No label moves such a middle, and of values far from zero squares and products would differ by little but rounding.
+    Signs mirror values at zero.
+    """
+    found = {}
+    for site, values in source.loc.items():
+        name = site, "first"
+        x = _of_shape(values[:1].astype(float), shapes[name])[0]
+        exchanged = tuple(k for k, axis in enumerate(axes[name]) if axis.group is not None)
+        middle = x.mean(exchanged, keepdims=True) * (not any(axis.signed for axis in axes[name]))
+        far = np.abs(middle) > _FAR * np.abs(x - middle).max(exchanged, keepdims=True, initial=0.0)
+        found[site] = Coordinate(site, "identity", np.where(far, middle, 0.0), np.ones(()), axes[name], shapes[name])
+    return found

@@ -20,10 +20,10 @@ from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import middle_of, refuse_other_sites, square_root
 from numpyro_symmetry.matching.product import Gaussian, NaturalGaussian, raised
 from numpyro_symmetry.symmetry import Complement, Element, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import is_option
+from numpyro_symmetry.symmetry.arguments import is_option, rounding_of
 
-# a prior that moves by more, relative to its largest number, is not invariant
-_MOVED = 1e-5
+# a prior that moves by more, relative to its largest number about a middle, and by more roundings, is not invariant
+_MOVED, _ROUNDINGS = 1e-5, 8
 _MAX_STEPS, _SETTLED = 200, 1e-12
 
 
@@ -148,11 +148,13 @@ class Product:
         except SymmetryError as error:
             raise SymmetryError(f"prior= does not fit the members: {error}") from error
         _refuse_points("prior=", self.prior)
-        size = max(float(np.abs(np.asarray(x)).max(initial=0.0)) for x in jax.tree.leaves(self.prior))
+        near = _about(self.prior, middle_of(symmetry, self.prior.loc))
+        rounding = _ROUNDINGS * max(rounding_of(np.asarray(x).dtype) for x in jax.tree.leaves(self.prior))
+        most = _MOVED * _largest(near) + rounding * _largest(self.prior)
         for name, group in symmetry.groups.items():
             for part in group.generators(np.random.default_rng(0), group.every_cell):
-                moved: Any = self.prior.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
-                if float(moved.wasserstein(self.prior)) > _MOVED * size:
+                moved: Any = near.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
+                if float(moved.wasserstein(near)) > most:
                     raise SymmetryError(
                         f"prior= changes when units of {name!r} are exchanged: expected one that is the same for all."
                     )
@@ -179,13 +181,8 @@ class Product:
     def _about_middle(self, members: Sequence[Any], symmetry: Symmetry) -> tuple[list[Any], NaturalGaussian | None]:
         """Members and prior about values that no label moves: of what is far from zero, weights differ by rounding."""
         middle = middle_of(symmetry, members[0].loc)
-
-        def about(gaussian: Any) -> Any:
-            wide = jax.tree.map(lambda x: np.asarray(x, float), gaussian)
-            return replace(wide, loc={site: wide.loc[site] - middle[site] for site in gaussian.loc})
-
-        prior = None if self.prior is None else NaturalGaussian.of(about(self.prior.in_order_of(members[0])))
-        return [about(member) for member in members], prior
+        prior = None if self.prior is None else NaturalGaussian.of(_about(self.prior.in_order_of(members[0]), middle))
+        return [_about(member, middle) for member in members], prior
 
 
 HOWS: dict[str, How] = {"mean": Mean(), "barycenter": Barycenter(), "product": Product()}
@@ -204,6 +201,16 @@ def chosen_how(how: Any) -> How:
     if isinstance(how, How) and not isinstance(how, type):
         return how
     raise ValueError(f"how must be one of {tuple(HOWS)}, or a value such as matching.Product(prior=...); got {how!r}.")
+
+
+def _about(gaussian: Any, middle: dict[str, np.ndarray]) -> Any:
+    """A Gaussian about a middle, in double precision."""
+    wide = jax.tree.map(lambda x: np.asarray(x, float), gaussian)
+    return replace(wide, loc={site: wide.loc[site] - middle[site] for site in gaussian.loc})
+
+
+def _largest(gaussian: Gaussian) -> float:
+    return max(float(np.abs(np.asarray(x)).max(initial=0.0)) for x in jax.tree.leaves(gaussian))
 
 
 def _refuse_no_gaussians(members: Sequence[Any], how: str) -> None:

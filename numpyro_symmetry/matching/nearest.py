@@ -1,9 +1,11 @@
 r"""How near the closest equivalent solution is: copies of one mode crowd together as a layer widens.
 
-Exchanging the two most similar of n units moves the weights by at most :math:`2\lVert\omega\rVert/\sqrt{n-1}`, whatever
-the number of inputs: the mean of :math:`\lVert v_i-v_j\rVert^2` over pairs is at most
-:math:`2\sum_i\lVert v_i\rVert^2/(n-1)`, and the exchange moves :math:`\omega` by :math:`\sqrt2\lVert v_i-v_j\rVert`.
-Negating the smallest unit moves it by at most :math:`2\lVert\omega\rVert/\sqrt n`.
+Exchanging the two most similar of n units moves the weights by at most
+:math:`2\lVert\omega-\bar\omega\rVert/\sqrt{n-1}` with the mean over units :math:`\bar v` in every unit of
+:math:`\bar\omega`, whatever the number of inputs: the mean of :math:`\lVert v_i-v_j\rVert^2` over pairs is
+:math:`2\sum_i\lVert v_i-\bar v\rVert^2/(n-1)`, and the exchange moves :math:`\omega` by
+:math:`\sqrt2\lVert v_i-v_j\rVert`. Negating the smallest unit moves it by at most :math:`2\lVert\omega\rVert/\sqrt n`,
+with the norm of what signs change.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, re
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.symmetry.pytrees import as_sites
 
+# by which a bound that is reached, as that of two units is, may be rounded to below the distance
+_ROUNDING = 1e-12
+
 
 class NearestTransposition(NamedTuple):
     r"""The exchange of two indices (in a signed group: or the negation of one) that moves values least.
@@ -34,8 +39,9 @@ class NearestTransposition(NamedTuple):
     distance
         Euclidean distance from the values to the values with the two exchanged.
     bound
-        :math:`2\lVert\omega\rVert/\sqrt{n-1}` (of a signed group :math:`2\lVert\omega\rVert/\sqrt n`) with the norm of
-        what the group acts on; of a group with orbits or fibres the smallest of their bounds.
+        :math:`2\lVert\omega-\bar\omega\rVert/\sqrt{n-1}` with the norm of what the group acts on, less its mean over
+        units; of a signed group :math:`2\lVert\omega\rVert/\sqrt n` with the norm of what its signs change; of a group
+        with orbits or fibres the smallest of their bounds. Reached where all units are equally far from each other.
     cell
         Where a fibred group exchanges them: a position for each axis that it is fibred over.
     element
@@ -98,7 +104,7 @@ def nearest_transposition(values: Any, symmetry: Symmetry) -> dict[str, NearestT
     >>> values = {"w": jnp.array([[0.0, 3.0, 4.0]])}
     >>> found = nearest_transposition(values, Symmetry({"w": (None, "unit")}))["unit"]
     >>> found.pair, round(found.distance, 3), round(found.bound, 3)
-    ((1, 2), 1.414, 7.071)
+    ((1, 2), 1.414, 4.163)
     """
     symmetry = as_symmetry(symmetry)
     refuse_tracers("nearest_transposition", values)
@@ -174,9 +180,14 @@ class _Units(NamedTuple):
             total += ((moved[0] - value) ** 2).sum()
         return float(total)
 
-    def norm(self) -> float:
-        """Norm of all that the group acts on."""
-        return float(np.sqrt(sum((x**2).sum() for x in (self.even, self.odd, *(v for v, _ in self.repeated)))))
+    def norm(self, *, signed: bool) -> float:
+        """Norm of what signs change or, without signs, of all that the group acts on less its mean over units."""
+        alone = self.odd if signed else self.even - self.even.mean(0)
+        repeated = (
+            value if signed else value - value.mean(tuple(axis for axis, _ in at), keepdims=True)
+            for value, at in self.repeated
+        )
+        return float(np.sqrt(sum((x**2).sum() for x in (alone, *repeated))))
 
 
 def _nearest_of(units: _Units, *, signed: bool) -> tuple[float, Hard, float]:
@@ -187,7 +198,7 @@ def _nearest_of(units: _Units, *, signed: bool) -> tuple[float, Hard, float]:
         for squared, pair, signs in _candidates(units, signed=signed)
     )
     squared, pair, signs = min(whole, key=operator.itemgetter(0))
-    limit = 2.0 * units.norm() / np.sqrt(n if signed else n - 1)
+    limit = (1.0 + _ROUNDING) * 2.0 * units.norm(signed=signed) / np.sqrt(n if signed else n - 1)
     found = _exchange(n, pair, signs)
     return squared, found if signed else Hard(found.permutation), float(limit)
 

@@ -45,7 +45,8 @@ def coordinates(
         The symmetry.
     transforms
         Site -> ``"identity"`` or ``"log"``; ``"auto"`` takes logs of a site whose values are all positive, and that no
-        sign changes, if a log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
+        sign changes, if the largest is twice the smallest or more, and a log-normal describes its pooled values better
+        than a normal does (Box and Cox's likelihood).
     standardize
         Whether to divide by pooled standard deviations.
     view
@@ -124,10 +125,11 @@ def _transform(values: Any) -> str:
         return "identity"
     most = min(_LOOKED_AT, at_once(math.prod(values.shape[1:])))
     sample = np.ravel(values[:: max(1, len(values) // most)]).astype(float)
-    if np.ptp(sample) == 0:
-        return "identity"
     # squares of what is very large or small are not finite, or nothing; which is likelier does not depend on units
     sample = sample / sample.max()
+    # values further from zero than they spread have logarithms like themselves, and chance would choose between them
+    if sample.min() > 0.5:
+        return "identity"
     # the likelihoods of Box and Cox's family at 0 (logarithm) and at 1 (as it is)
     return "log" if stats.boxcox_llf(0.0, sample) > stats.boxcox_llf(1.0, sample) else "identity"
 

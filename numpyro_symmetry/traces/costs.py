@@ -108,7 +108,8 @@ class GaussianCost:
     ----------
     transforms
         Site -> ``"identity"`` or ``"log"``, or one of them for all. ``"auto"`` takes logs of positive sites where a
-        log-normal fits better; never of one that a sign changes.
+        log-normal fits better; never of values within a factor of two, whose logarithms tell no more, nor of one that a
+        sign changes.
 
     Raises
     ------

@@ -22,8 +22,9 @@ from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError
 
-# relative, in double precision: rounding leaves far less, and what is not affine far more
-_TOLERANCE = 1e-6
+# relative to how much numbers move and to how large they are, in double precision: rounding leaves far less, and what
+# is not affine, or depends on what it must not, far more. Of numbers far from zero the second alone would tell nothing
+_OF_MOVES, _OF_SIZE = 1e-6, 1e-9
 
 
 class Prior(NamedTuple):
@@ -343,7 +344,7 @@ def shared_outputs(
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
     moves_at = in_double(moves, places[0])
-    return num_outputs if all(_close(*moves_at(place)) for place in places) else 0
+    return num_outputs if all(_close(*moves_at(place), tolerance=_OF_MOVES) for place in places) else 0
 
 
 def are_apart(trace: Trace, sites: Sequence[str], weights: Sequence[Array] = ()) -> bool:
@@ -353,16 +354,17 @@ def are_apart(trace: Trace, sites: Sequence[str], weights: Sequence[Array] = ())
 
 
 def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:
-    before, middle, after = readings
+    before, _, after = readings
     for name in before.priors:
         for what, x, y in zip(Prior._fields, before.priors[name], after.priors[name], strict=True):
             if not _close(x, y):
                 return f"the prior {'mean' if what == 'loc' else what} of {name!r} depends on them"
-    for name, predictor in before.predictors.items():
+    for name in before.predictors:
         noun = observation(trace[name]).kind.noun  # pyright: ignore[reportOptionalMemberAccess]
         if not all(_close(x, y) for x, y in zip(before.others[name], after.others[name], strict=True)):
             return f"{name!r} depends on them by more than its {noun}"
-        if not _close(0.5 * (predictor + after.predictors[name]), middle.predictors[name]):
+        start, middle, end = (np.asarray(reading.predictors[name], np.float64) for reading in readings)
+        if not _close(middle - start, end - middle, _OF_MOVES, beside=middle):
             return f"the {noun} of {name!r} {'are' if noun.endswith('s') else 'is'} not affine in them"
     for name, value in before.values.items():
         if not _close(value, after.values[name]):
@@ -389,8 +391,8 @@ def _way_out(name: str, trace: Trace) -> str:
     )
 
 
-def _close(a: Any, b: Any, unit: float = 0.0) -> bool:
-    """Whether numbers are alike beside how large they are; only log densities have a unit, the nat."""
+def _close(a: Any, b: Any, tolerance: float = _OF_SIZE, *, beside: Any = 0.0, unit: float = 0.0) -> bool:
+    """Whether numbers are alike beside how large they and others are; only log densities have a unit, the nat."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    size = unit + max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
-    return bool((np.abs(a - b) <= _TOLERANCE * size).all())
+    size, further = (max(np.abs(x).max(initial=0.0) for x in numbers) for numbers in ((a, b), (beside,)))
+    return bool((np.abs(a - b) <= tolerance * (unit + size) + _OF_SIZE * further).all())
