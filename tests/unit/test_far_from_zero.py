@@ -274,3 +274,31 @@ def test_a_prior_that_labels_change_is_refused(offset, dtype):
     assert np.isfinite(merged_under(0.0, 0.0).loc["unit"]).all()
     with pytest.raises(SymmetryError, match="prior= changes when units of 'unit'"):
         merged_under(0.0, 64.0)
+
+
+def test_what_is_linear_follows_where_rounding_alone_is_seen():
+    """Of numbers of 2⁴⁰ rounding is larger than a millionth of how much they move."""
+    x, offset = np.linspace(-2.0, 2.0, 20), 2.0**40
+
+    def model(y):
+        v = numpyro.sample("v", dist.Normal(offset, 1.0))
+        numpyro.sample("y", dist.Normal(v + jnp.asarray(x), 0.3).to_event(1), obs=y)
+
+    with jax.enable_x64():
+        guide = AutoConditional(AutoNormal(model, init_loc_fn=init_to_sample))
+        numpyro.handlers.seed(guide, jax.random.key(0))(x + offset)
+        assert guide.source.sites == ("v",)
+
+
+@pytest.mark.parametrize("cost", ["euclidean", "wasserstein", "log_density"])
+def test_signs_mirror_at_zero_however_far_values_are(cost):
+    rng = np.random.default_rng(0)
+    signed = Symmetry({"w": (None, "unit"), "b": ("unit",)}, kinds={"unit": "signed"})
+    loc = {"w": 1e3 + rng.normal(size=(3, 4)), "b": 1e3 + rng.normal(size=4)}
+    target = DiagonalGaussian(loc, {site: np.full(x.shape, 0.5) for site, x in loc.items()})
+    bound = signed.bind(loc)
+    for key in range(4):
+        element = bound.sample(jax.random.key(key))
+        found = match(target, target.apply(bound, element), bound, cost=cost)
+        again = bound.apply(found.element, bound.apply(element, loc))
+        same(again, loc, 1e-6)

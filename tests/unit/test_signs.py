@@ -309,11 +309,12 @@ def test_a_member_whose_sign_is_that_of_all_its_units_has_none_of_its_own():
     assert text_of_group(find_symmetry(model, (X, Y))) == "(±S2)^2 x S2"
 
 
-def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given():
+@pytest.mark.parametrize("size", [1.0, 1e-4])
+def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given(size):
     def model(x, y):
         w, v = vector("w", 2), vector("v", 2)
         both = w[0] * w[1]
-        numpyro.factor("tail", jnp.where(jnp.abs(both) > 100.0, both, 0.0))
+        numpyro.factor("tail", jnp.where(jnp.abs(both) > 100.0, size * both, 0.0))
         observe(jnp.tanh(jnp.outer(x, w)) @ v, y)
 
     # the signs of all units together change nothing, of one alone they do
@@ -429,6 +430,25 @@ def positive_part(x):
     return jnp.where(x > 0.0, x, jnp.zeros_like(x))
 
 
+def any_of(x):
+    return (x * jnp.ones(2) > 0.0).any()
+
+
+def each_of(x):
+    """A truth for each of three columns."""
+    return jnp.broadcast_to(any_of(x), (3,))
+
+
+def many(function, x):
+    """A sum of nine terms."""
+    return sum(function(k * x) for k in range(1, 10))
+
+
+def centred(x):
+    """Less the mean of each column."""
+    return x - x.mean(0)
+
+
 def along_rows(positive, negative):
     """One of two by the sign of the first, compared before it is broadcast."""
     column = positive * jnp.ones((2, 1))
@@ -508,6 +528,7 @@ def along_rows(positive, negative):
         (lambda a, b, x: (jax.nn.relu6(a + 3) - 3.001) * b, []),
         (lambda a, b, x: (jax.nn.sigmoid(a * jnp.ones((2, 3)))[0] - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.sigmoid(a) - 0.501) * b, []),
+        (lambda a, b, x: centred(jax.nn.sigmoid(a * jnp.arange(6.0).reshape(3, 2)))[0, 1] * b, [{0, 1}]),
         (
             lambda a, b, x: (jax.nn.sigmoid(a * jnp.arange(3.0)) - jax.nn.sigmoid(a * jnp.ones(3)).mean())[0] * b,
             [{0, 1}],
@@ -541,6 +562,18 @@ def along_rows(positive, negative):
         (lambda a, b, x: along_rows(a, -2 * a).sum() * b**2, [{1}]),
         (lambda a, b, x: jnp.where(jnp.isfinite(x + a) == jnp.isfinite(x - a), 1.0, 2.0) * b**2, [{0}, {1}]),
         (lambda a, b, x: jnp.where(jnp.isfinite(x + a) == jnp.isfinite(x - 2 * a), 1.0, 2.0) * b**2, [{1}]),
+        (lambda a, b, x: (jnp.clip(jnp.clip(a, -2, 2), -1, 1) - jnp.clip(a, -1, 1)) * b + b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.where(a + a * b == 0.0, a, 0.0) ** 2, [{0}]),
+        # truths of which nothing is known but that they are truths
+        (lambda a, b, x: (inside(any_of(a), any_of(a)) - inside(any_of(a), True)) * b + b**2, [{0}, {1}]),
+        (lambda a, b, x: (inside(each_of(a), each_of(a)) - inside(each_of(a), True)) * b + b**2, [{0}, {1}]),
+        (lambda a, b, x: (inside(any_of(a), any_of(b)) - inside(any_of(a), True)) * b**2, []),
+        # nothing is larger than itself, or than infinity
+        (lambda a, b, x: jnp.where(a > a, 1.0, jnp.tanh(a)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.where(a > jnp.inf, 1.0, jnp.tanh(a)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.where(jnp.where(a > 0.0, a, jnp.inf) > 5.0, 1.0, 0.0) * b**2, [{1}]),
+        # too long to be multiplied out
+        (lambda a, b, x: (many(jnp.exp, a) * many(jnp.cos, a) - many(jnp.cos, a) * many(jnp.exp, a)) * b, [{0}, {1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
         (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
         # of many places, too
