@@ -571,7 +571,7 @@ def along_rows(positive, negative):
         # nothing is larger than itself, or than infinity
         (lambda a, b, x: jnp.where(a > a, 1.0, jnp.tanh(a)) * b, [{0, 1}]),
         (lambda a, b, x: jnp.where(a > jnp.inf, 1.0, jnp.tanh(a)) * b, [{0, 1}]),
-        (lambda a, b, x: jnp.where(jnp.where(a > 0.0, a, jnp.inf) > 5.0, 1.0, 0.0) * b**2, [{1}]),
+        (lambda a, b, x: jnp.where(jnp.where(x > 0.0, a, jnp.inf) > 1.0, 1.0, 0.0) * b**2, [{1}]),
         # too long to be multiplied out
         (lambda a, b, x: (many(jnp.exp, a) * many(jnp.cos, a) - many(jnp.cos, a) * many(jnp.exp, a)) * b, [{0}, {1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
