@@ -14,6 +14,7 @@ from numpyro.infer.util import log_density
 from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
 from numpyro_symmetry.discovery.labels.parity import even_sets
 from numpyro_symmetry.discovery.proof import prove as proofs
+from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE
 from numpyro_symmetry.discovery.proof.signs import Span
 from numpyro_symmetry.discovery.proof.trials import has_signs
 from numpyro_symmetry.symmetry import PlainView
@@ -309,12 +310,29 @@ def test_a_member_whose_sign_is_that_of_all_its_units_has_none_of_its_own():
     assert text_of_group(find_symmetry(model, (X, Y))) == "(±S2)^2 x S2"
 
 
-@pytest.mark.parametrize("size", [1.0, 1e-4])
-def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given(size):
+@pytest.mark.parametrize(
+    ("rounding", "size", "times"),
+    [
+        (IN_DOUBLE, 1.0, 1e3),
+        (IN_DOUBLE, 99.0, 1e3),
+        # a thousandth of a nat is a change, unless near points allow more
+        (IN_DOUBLE, 1e5 - 1.0, 10.0),
+        (IN_DOUBLE, 1e12, 1.0),
+        (IN_SINGLE, 1.0, 5.0),
+        (IN_SINGLE, 100.0, 1.0),
+    ],
+)
+def test_rounding_is_larger_far_out_and_no_change_is(rounding, size, times):
+    allowed = rounding.allows(size)
+    assert rounding.allows_far(allowed) == pytest.approx(times * allowed)
+
+
+@pytest.mark.parametrize("tail", [lambda x: x, lambda x: 1e-4 * x, lambda x: 0.01 * jnp.sign(x)])
+def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given(tail):
     def model(x, y):
         w, v = vector("w", 2), vector("v", 2)
         both = w[0] * w[1]
-        numpyro.factor("tail", jnp.where(jnp.abs(both) > 100.0, size * both, 0.0))
+        numpyro.factor("tail", jnp.where(jnp.abs(both) > 100.0, tail(both), 0.0))
         observe(jnp.tanh(jnp.outer(x, w)) @ v, y)
 
     # the signs of all units together change nothing, of one alone they do
@@ -736,9 +754,9 @@ def test_permutations_are_proved_once_on_the_own_data(monkeypatch):
     tried, watched = Counter(), Counter()
     try_, watch = proofs._tried, proofs.control_gaps
 
-    def trying(before, elements, place, *rest):
+    def trying(before, elements, place, *rest, **options):
         tried.update((label, place["a"].tobytes()) for label, one in elements if not has_signs(one))
-        return try_(before, elements, place, *rest)
+        return try_(before, elements, place, *rest, **options)
 
     def watching(frozen, action, names, at, enough):
         watched.update(names)

@@ -142,13 +142,12 @@ def prove(
     # equal densities may have different supports, which show near their edges, where draws of the prior seldom lie
     edges = evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ()
     tries = itertools.chain(
-        ((elements, place, None, 1.0) for place in edges if is_firmly_inside(frozen, place)),
-        ((elements, at.values, at, 1.0) for at in places),
-        # layers that saturate make rounding larger by orders of magnitude
-        ((random_elements(action.symmetry, rng, num_far), x.values, x, frozen.rounding.telling) for x in evidence.far),
+        ((elements, place, None, False) for place in edges if is_firmly_inside(frozen, place)),
+        ((elements, at.values, at, False) for at in places),
+        ((random_elements(action.symmetry, rng, num_far), at.values, at, True) for at in evidence.far),
     )
-    for tried, place, at, most in tries:
-        proof = _tried(proof, tried, place, at, most)
+    for tried, place, at, is_far in tries:
+        proof = _tried(proof, tried, place, at, is_far=is_far)
         if not proof.holds:
             return proof
     groups = action.symmetry.groups
@@ -205,11 +204,10 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     return names
 
 
-def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None, most: float) -> Proof:
+def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None, *, is_far: bool) -> Proof:
     """The proof so far, after elements were tried at one more place; the first element that is refused ends it.
 
-    An element must take no value out of its support and, where log probabilities are given (``at``), change them by no
-    more than ``most`` times what is allowed.
+    An element must take no value out of its support and, where log probabilities are given (``at``), leave them alone.
     """
     frozen, action, worst = proof.frozen, proof.action, proof.gap
     batches = list(batched(elements, frozen.most_points))
@@ -220,7 +218,9 @@ def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None,
         for (label, element), site, gap in zip(batch, left, gaps, strict=True):
             if site:
                 gap = Gap(site, np.inf, 0.0)
-            if site or not gap.ratio <= most:
+            elif is_far:
+                gap = gap._replace(allowed=frozen.rounding.allows_far(gap.allowed))
+            if site or not gap.ratio <= 1.0:
                 outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
                 places = proof.places if at is None else [*proof.places, at]
                 return proof._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)

@@ -47,5 +47,9 @@ class Rounding(NamedTuple):
         allowed = self.relative * (unit + size)
         return min(allowed, max(_MOST, NUDGE * size)) if self.is_double else allowed
 
+    def allows_far(self, allowed: float) -> float:
+        """As much far from the prior, where layers that saturate make rounding larger by orders of magnitude."""
+        return max(allowed, min(self.telling * allowed, _MOST))
+
 
 IN_DOUBLE, IN_SINGLE = Rounding(1e-9, True), Rounding(1e-4, False)
