@@ -35,7 +35,7 @@ from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, su
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, proved_groups, with_blocks
 from numpyro_symmetry.discovery.proof.prove import Proof
-from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, with_signs
+from numpyro_symmetry.discovery.proof.signs import PartOfSite, cuts_of, in_parts, num_parts, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
@@ -296,11 +296,11 @@ def _typed(question: Question, rules: Mapping[str, Rule], *, signs: bool, zeros_
 def _even_sets(program: TracedLogJoint, reading: Reading, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
     """Sets that may be negated as a whole: of sites, and of arrays put end to end in one, with or without groups."""
     claimed = reading.with_lone_indices(claimed, program.shapes, EFFORT.max_lone)
-    cuts, parts = {}, list[PartOfSite]()
-    for k, (site, shape) in enumerate(program.shapes.items()):
-        if cut := cut_of(in_parts(claimed.axes.get(site, ()))):
-            cuts[k] = len(shape) + cut.axis, cut.sizes
-        parts += [(site, part) for part in range(len(cut.sizes) if cut else 1)]
+    cuts, parts = [], list[PartOfSite]()
+    for site, shape in program.shapes.items():
+        entries = in_parts(claimed.axes.get(site, ()))
+        cuts.append([(len(shape) + axis, sizes) for axis, sizes in cuts_of(entries)])
+        parts += [(site, part) for part in range(num_parts(entries))]
     return [frozenset(parts[k] for k in s) for s in even_sets(program.jaxpr, program.signs, cuts, program.supports)]
 
 

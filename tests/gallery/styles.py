@@ -266,6 +266,21 @@ def count_by_scatter(x, y):
     observe(x @ count, y)
 
 
+@CASES.add("units-written-beside-an-intercept", "S5", X, Y)
+def units_written_beside_an_intercept(x, y):
+    """Units written over all columns but one, which stays 1."""
+    units = jnp.ones((len(x), 6)).at[:, :5].set(jax.nn.relu(x @ normal("w", 3, 5)))
+    observe(units @ normal("v", 6), y)
+
+
+@CASES.add("units-written-in-turn", "S2 x S3", X, Y)
+def units_written_in_turn(x, y):
+    """Two layers written side by side."""
+    units = lax.dynamic_update_slice(jnp.zeros((len(x), 5)), jax.nn.relu(x @ normal("w", 3, 2)), (0, 0))
+    units = lax.dynamic_update_slice(units, jax.nn.silu(x @ normal("u", 3, 3)), (0, 2))
+    observe(units @ normal("v", 5), y)
+
+
 @CASES.add("sum-by-chosen-class", "S5", X, Y)
 def sum_by_chosen_class(x, y):
     """Weights of units are added up by the input that each unit chooses."""

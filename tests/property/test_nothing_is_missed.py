@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import Concat, Unsigned, find_symmetry
-from tests.support.random_networks import NUM_INPUTS, NUM_ROWS, RandomNetwork, Slot, all_symmetry
+from tests.support.random_networks import NUM_INPUTS, NUM_ROWS, WIDTHS, RandomNetwork, Slot, all_symmetry, slots_of
 
 # sets of axes that are tried grow with two to the power of this many axes of one size
-MOST_AXES = 9
+MOST_AXES = 11
 
 
 def slots_of_groups(symmetry, parameters):
@@ -37,7 +37,7 @@ def slots_of_groups(symmetry, parameters):
 def check(seed, num_layers):
     network, rng = RandomNetwork(seed, num_layers), np.random.default_rng(seed)
     parameters, x = network.parameters(rng), rng.normal(size=(NUM_ROWS, NUM_INPUTS))
-    if max(np.sum([shape.count(size) for shape in network.shapes.values()]) for size in (3, 4)) > MOST_AXES:
+    if max(len(slots_of(network, network.shapes, size)) for size in WIDTHS) > MOST_AXES:
         return 0
     expected, negated = all_symmetry(network, parameters, x)
     found = find_symmetry(network, (parameters, x), argnum=0, progress_bar=False)
@@ -59,9 +59,24 @@ def test_nothing_is_missed(seed, num_layers):
         check(seed, num_layers)
 
 
+# what is out of reach, as the page on finding says
+MISSED = {
+    225: "units made one by one, and put end to end with others, are parts of an axis, of which numbers try whole ones",
+    298: "two layers of one width that only a sum over their units adds up move together",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Arrays .* are read by nothing")
-@pytest.mark.parametrize("seed", range(100, 300))
+# a softmax, summed, is constant
+@pytest.mark.filterwarnings("ignore:.*the numerical check is inconclusive")
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(k, marks=[pytest.mark.xfail(strict=True, reason=MISSED[k])] if k in MISSED else [])
+        for k in range(100, 300)
+    ],
+)
 def test_nothing_is_missed_of_many(seed):
     with jax.enable_x64(True):
         check(seed, 5)

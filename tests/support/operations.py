@@ -540,8 +540,28 @@ row(
     "dynamic_update_slice",
     lambda x, y: lax.dynamic_update_slice(x, y, (1, 0)),
     ((4, 3), (2, 3)),
-    ". a, . a -> . a",
+    "1+a+1 b, c b -> 1+c+1 b",
 )
+row(
+    "a slice written at the end, wherever it is said to start",
+    "dynamic_update_slice",
+    lambda x, y: lax.dynamic_update_slice(x, y, (0, 7)),
+    ((4, 5), (4, 2)),
+    "a b+c, a d -> a b+d",
+)
+row(
+    "a corner written",
+    "dynamic_update_slice",
+    lambda x, y: lax.dynamic_update_slice(x, y, (1, 0)),
+    ((4, 3), (2, 2)),
+    ". ., . . -> . .",
+)
+row("columns written", "scatter", lambda x, y: x.at[:, 1:3].set(y), ((4, 6), (4, 2)), "a 1+b+c, a d -> a 1+d+c")
+row("first columns written", "scatter", lambda x, y: x.at[:, :2].set(y), ((4, 5), (4, 2)), "a b+c, a d -> a d+c")
+row("columns written over", "scatter", lambda x: x.at[:, 1:3].set(0.5), ((4, 6),), "a 1+b+c -> a 1+1+c")
+row("columns added", "scatter-add", lambda x, y: x.at[:, 1:3].add(y), ((4, 6), (4, 2)), "a 1+b+c, a b -> a 1+b+c")
+row("a corner set", "scatter", lambda x, y: x.at[1:3, :2].set(y), ((4, 3), (2, 2)), ". ., . . -> . .")
+row("every other row set", "scatter", lambda x, y: x.at[::2].set(y), ((4, 3), (2, 3)), ". a, . a -> . a")
 row(
     "all written over",
     "dynamic_update_slice",

@@ -45,7 +45,7 @@ class RandomNetwork:
     shapes
         Site -> shape.
     cuts
-        Site -> sizes of the parts that its first axis is put together from.
+        Site and axis -> sizes of the parts that this axis is put together from.
     layers
         A line for each layer, what it computes, and the units it has.
     """
@@ -139,7 +139,7 @@ def softmax(n):
 def end_to_end(n):
     (k, width), (m, other), units = n.pick(n.units()), n.pick(), n.width()
     w = n.site(width + other, units)
-    n.cuts[w] = (width, other)
+    n.cuts[w, 0] = (width, other)
     n.add(f"tanh([{k}, {m}] @ {w})", units, lambda v, p: jnp.tanh(jnp.concatenate([v[k], v[m]], -1) @ p[w]))
 
 
@@ -161,6 +161,23 @@ def recurrent(n):
         return jax.lax.scan(step, jnp.zeros(units), v[k] @ p[w])[1]
 
     n.add(f"recurrent({k}, {w}, {u})", units, run)
+
+
+def gated(n):
+    """A recurrent layer of one kernel, of inputs and units put end to end and for both gates."""
+    (k, width), units = n.pick(), n.width()
+    w = n.site(width + units, 2 * units)
+    n.cuts |= {(w, 0): (width, units), (w, 1): (units, units)}
+
+    def run(v, p):
+        def step(state, given):
+            forget, update = jnp.split(jnp.concatenate([given, state]) @ p[w], 2)
+            state = jax.nn.sigmoid(forget) * state + jnp.tanh(update)
+            return state, state
+
+        return jax.lax.scan(step, jnp.zeros(units), v[k])[1]
+
+    n.add(f"gated recurrent({k}, {w})", units, run)
 
 
 def residual(n):
@@ -213,8 +230,8 @@ def one_by_one(n):
 
 
 LAYERS = [
-    dense, activation, layer_norm, together, softmax, end_to_end, bilinear, recurrent, residual, attention,
-    running_sum, centred, prototypes, mapped, one_by_one,
+    dense, activation, layer_norm, together, softmax, end_to_end, bilinear, recurrent, gated, residual,
+    attention, running_sum, centred, prototypes, mapped, one_by_one,
 ]  # fmt: skip
 
 
@@ -245,7 +262,7 @@ def slots_of(network, sites, size):
     found = []
     for site in sites:
         for axis, n in enumerate(network.shapes[site]):
-            sizes = network.cuts.get(site, (n,)) if axis == 0 else (n,)
+            sizes = network.cuts.get((site, axis), (n,))
             starts = itertools.accumulate(sizes[:-1], initial=0)
             found += [Slot(site, axis, start) for start, part in zip(starts, sizes, strict=True) if part == size]
     return found

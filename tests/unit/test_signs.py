@@ -1,5 +1,6 @@
 """Signs: which sites and which indices may be negated, found by parities and proved by numbers."""
 
+import itertools
 from collections import Counter
 
 import jax
@@ -614,30 +615,78 @@ def test_parities(function, expected):
     assert even_sets(jaxpr, [False, False]) == []
 
 
+# of two arrays of 2 and 4 columns, put end to end; and of four, put end to end both ways
+COLUMNS, BOTH = [(1, (2, 4))], [(0, (1, 2)), (1, (2, 4))]
+
+
+def cell_of_gates(gates):
+    """A recurrent cell whose kernel takes inputs and units put end to end, and makes gates put end to end."""
+
+    def run(w, inputs):
+        state, target = jnp.zeros((5, 2)), jnp.asarray(np.arange(5.0))
+        for x in inputs:
+            update, *candidates = gates(jnp.concatenate([x, state], axis=1) @ w)
+            state = jax.nn.sigmoid(update) * state + jnp.tanh(sum(candidates))
+        return [(state**2).sum() + (state[:, 0] * state[:, 1] * target).sum()]
+
+    return run
+
+
 @pytest.mark.parametrize(
-    ("function", "expected"),
+    ("function", "cuts"),
     [
-        # of two arrays of 2 and 4 columns, put end to end: each by itself
-        (lambda w: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], [{0}, {1}]),
-        (lambda w: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], [{0}, {1}]),
-        (lambda w: [(row[:2].sum() ** 2 + row[2:].sum() ** 2) for row in w], [{0}, {1}]),
-        (lambda w: [(row[:2].sum() + row[2:].sum()) ** 2 for row in w], [{0, 1}]),
+        # each by itself
+        (lambda w, x: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], COLUMNS),
+        (lambda w, x: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], COLUMNS),
+        (lambda w, x: [(row[:2].sum() ** 2 + row[2:].sum() ** 2) for row in w], COLUMNS),
+        (lambda w, x: [(row[:2].sum() + row[2:].sum()) ** 2 for row in w], COLUMNS),
         # a column is of one of them; two of either are of both
-        (lambda w: [column.sum() ** 2 for column in w.T], [{0}, {1}]),
-        (lambda w: [w[:, :2].sum() + (w[:, 2:] ** 2).sum()], [{1}]),
-        (lambda w: [w[:, 1:3].sum() ** 2 + (w[:, 3:] ** 2).sum()], [{0, 1}]),
-        (lambda w: [w[:, ::2].sum() ** 2], [{0, 1}]),
+        (lambda w, x: [column.sum() ** 2 for column in w.T], COLUMNS),
+        (lambda w, x: [w[:, :2].sum() + (w[:, 2:] ** 2).sum()], COLUMNS),
+        (lambda w, x: [w[:, 1:3].sum() ** 2 + (w[:, 3:] ** 2).sum()], COLUMNS),
+        (lambda w, x: [w[:, ::2].sum() ** 2], COLUMNS),
+        # flattened, and taken apart, into blocks of one part each, or of both
+        (lambda w, x: [(w.T.reshape(3, 2, 3).sum((1, 2)) ** 2).sum()], COLUMNS),
+        (lambda w, x: [(w.T.reshape(2, 9).sum(1) ** 2).sum()], COLUMNS),
+        (lambda w, x: [(w.T.reshape(18)[:6].sum() ** 2) + jnp.abs(w.T.reshape(18)[6:].sum())], COLUMNS),
+        (
+            lambda w, x: [jnp.square(w[:1, :2]).sum() + jnp.abs(w[1:, :2].sum() * w[1:, 2:].sum()) + w[:1, 2:].sum()],
+            BOTH,
+        ),
+        (lambda w, x: [jnp.square(jnp.ones((4, 3)) @ w).sum()], BOTH),
+        (lambda w, x: [jnp.square(w @ jnp.ones((6, 2))).sum()], BOTH),
+        (lambda w, x: [jnp.square(w.T)[2:, :1].sum() + w[:, :2].sum() * w[1:, 2:].sum()], BOTH),
+        (lambda w, x: [(w * w.sum(0)).sum() ** 2, (w[:1, :2] * w[1:, :2].sum()).sum()], BOTH),
+        (lambda w, x: [(w[:, 2:] * jnp.concatenate([w[:, :2], w[:, :2]], axis=1)).sum() ** 2], BOTH),
+        (lambda w, x: [jnp.concatenate([w[:1], w[1:] ** 3], axis=0)[:, 2:].sum() ** 2], BOTH),
+        (lambda w, x: [sum(row[2:].sum() ** 2 * jnp.cos(row[:2].sum()) for row in w)], BOTH),
+        (lambda w, x: [(w[1:2, 0:0].sum() + 1.0) * w[0, 0] ** 2], BOTH),
+        (lambda w, x: [jax.lax.cond(w[0, 0] ** 2 > 0.1, lambda v: v**2, lambda v: jnp.abs(v), w).sum()], BOTH),
+        (cell_of_gates(lambda z: (z[:, :2], z[:, 2:4], z[:, 4:])), BOTH),
+        (cell_of_gates(lambda z: jnp.split(z, 3, axis=1)), [(0, (1, 2)), (1, (2, 2, 2))]),
+        (cell_of_gates(lambda z: z.reshape(-1, 3, 2).swapaxes(0, 1)), [(0, (1, 2)), (1, (2, 2, 2))]),
     ],
 )
-def test_parities_of_parts(function, expected):
-    jaxpr = jax.make_jaxpr(function)(jnp.ones((3, 6)))
-    found = even_sets(jaxpr, [True], {0: (1, (2, 4))})
-    assert sorted(map(sorted, found)) == sorted(map(sorted, expected))
-    # whatever is claimed holds
-    w = RNG.normal(size=(3, 6))
+def test_parities_of_parts_are_those_that_trying_finds(function, cuts):
+    w, x = RNG.normal(size=(3, 6)), RNG.normal(size=(4, 5, 1))
+    jaxpr = jax.make_jaxpr(function)(jnp.ones((3, 6)), x)
+    found = even_sets(jaxpr, [True], [cuts])
+    numbers = np.zeros((3, 6), int)
+    for axis, sizes in cuts:
+        along = np.repeat(np.arange(len(sizes)), sizes)
+        numbers = numbers * len(sizes) + (along[:, None] if axis == 0 else along)
+    count = numbers.max() + 1
+
+    def stays(parts):
+        negated = np.where(np.isin(numbers, list(parts)), -w, w)
+        before, after = (np.asarray(sum(function(jnp.asarray(at), x)), float) for at in (w, negated))
+        return abs(after - before) <= 1e-4 * (1.0 + abs(before))
+
+    tried = {parts for k in range(count + 1) for parts in itertools.combinations(range(count), k) if stays(parts)}
+    spanned = {frozenset()}
     for parts in found:
-        signs = np.repeat([-1.0 if k in parts else 1.0 for k in (0, 1)], [2, 4])
-        np.testing.assert_allclose(sum(function(jnp.asarray(w * signs))), sum(function(jnp.asarray(w))), rtol=1e-5)
+        spanned |= {parts ^ others for others in spanned}
+    assert spanned == set(map(frozenset, tried))
 
 
 UNARY = [jnp.exp, jnp.tanh, jnp.abs, jax.nn.softplus, jax.nn.relu, jnp.negative, jnp.square, jnp.isfinite, jnp.cos]

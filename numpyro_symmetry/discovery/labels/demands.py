@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from numpyro_symmetry.discovery.labels.forms import Form, Forms
-from numpyro_symmetry.discovery.labels.parted import Parts
+from numpyro_symmetry.discovery.labels.parted import Parts, joined
 from numpyro_symmetry.symmetry.gf2 import beyond, reduced_basis
 
 
@@ -48,11 +48,16 @@ class Demands:
             if left := self.reduced(self.whole(parity) or EVEN):
                 self.rows.append(left)
 
-    def agree(self, parities: Sequence[Parity]) -> int | None:
-        """Demand that values, zeros apart, have one parity, which is returned."""
-        given = [whole for parity in parities if (whole := self.whole(parity)) is not None]
-        self.vanish(*(given[0] ^ other for other in given[1:]))
-        return given[0] if given else None
+    def agree(self, parities: Sequence[Parity]) -> Parity:
+        """Demand that values, zeros apart, have one parity, part by part where all have the same; it is returned."""
+        given = [parity for parity in parities if parity is not None]
+        parts = [parity for parity in given if isinstance(parity, Parts)]
+        if parts and len(parts) == len(given) and len({(axis, sizes) for axis, sizes, _ in parts}) == 1:
+            each = [self.agree(here) for here in zip(*(one.of for one in parts), strict=True)]
+            return joined(parts[0].axis, parts[0].sizes, each)
+        whole = [one for parity in given if (one := self.whole(parity)) is not None]
+        self.vanish(*(whole[0] ^ other for other in whole[1:]))
+        return whole[0] if whole else None
 
     def agree_each(self, *rows: Sequence[Parity]) -> list[Parity]:
         """Demand that values at one place in these rows have one parity; that of each place is returned."""
@@ -63,12 +68,12 @@ class Demands:
         if isinstance(parity, Mirrored):
             self.vanish(parity.where)
             return parity.sign
-        return self.agree(parity.of) if isinstance(parity, Parts) else parity
+        return self.whole(self.agree(parity.of)) if isinstance(parity, Parts) else parity
 
     def settled(self, parity: Parity) -> Parity:
         """Demand that a value, or each of its parts, is odd or even."""
         if isinstance(parity, Parts):
-            return parity._replace(of=tuple(map(self.whole, parity.of)))
+            return parity._replace(of=tuple(map(self.settled, parity.of)))
         return self.whole(parity)
 
     def reduced(self, vector: int) -> int:

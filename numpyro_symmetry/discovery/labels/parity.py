@@ -11,7 +11,7 @@ end have an unknown for each part. Knows programs and constants; no terms and no
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import xor
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from jax.extend import core
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
 from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
-from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
+from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, cuts_of, joined, new_axis, part_at
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known
 from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_of
@@ -62,7 +62,7 @@ _HOLD_VALUES = {
 def even_sets(
     jaxpr: Any,
     can_be_negated: Sequence[bool],
-    cuts: Mapping[int, tuple[int, tuple[int, ...]]] | None = None,
+    cuts: Sequence[Sequence[tuple[int, tuple[int, ...]]]] = (),
     beside: Sequence[Any] = (),
 ) -> list[frozenset[int]]:
     """Sets of a closed program's first arguments that may be negated together; all others are products of them.
@@ -76,22 +76,34 @@ def even_sets(
     can_be_negated
         Whether each of the first arguments is one that may hold any real number.
     cuts
-        Argument -> the axis along which it is several put end to end, and their sizes.
+        For each argument, the axes along which it is several put end to end, each with their sizes; its parts are
+        numbered along the last of these axes first.
     beside
         Closed programs of the same arguments, whose results are to stay too.
     """
     demands, given = Demands(), list[Parity]()
-    for k, can in enumerate(can_be_negated):
-        axis, sizes = (cuts or {}).get(k, (0, (1,)))
-        parts = [demands.unknown() for _ in sizes]
-        given.append(joined(axis, sizes, parts))
+    for can, own in itertools.zip_longest(can_be_negated, cuts, fillvalue=()):
+        given.append(_unknown_parts(demands, own))
         if not can:
-            demands.vanish(*parts)
+            demands.vanish(*_leaves(given[-1]))
     count, data = demands.num_unknowns, len(body_of(jaxpr).invars) - len(given)
     for program in (jaxpr, *beside):
         for parity in _run_closed(program, [*given, *[EVEN] * data], demands)[0]:
-            demands.vanish(*(parity.of if isinstance(parity, Parts) else [parity]))
+            demands.vanish(*_leaves(parity))
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
+
+
+def _unknown_parts(demands: Demands, cuts: Sequence[tuple[int, tuple[int, ...]]]) -> Parity:
+    """An unknown for each part of an argument."""
+    if not cuts:
+        return demands.unknown()
+    (axis, sizes), *further = cuts
+    return joined(axis, sizes, [_unknown_parts(demands, further) for _ in sizes])
+
+
+def _leaves(parity: Parity) -> list[Parity]:
+    """The parity of every part."""
+    return [leaf for one in parity.of for leaf in _leaves(one)] if isinstance(parity, Parts) else [parity]
 
 
 def _run_closed(
@@ -162,53 +174,85 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     equation, demands = step.equation, step.demands
     name, params = equation.primitive.name, equation.params
     found = next(((k, parity) for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
-    if name == "concatenate" and found is None:
-        sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
-        return [joined(params["dimension"], sizes, list(map(demands.whole, operands)))]
+    if name == "concatenate":
+        return [_concatenated(params["dimension"], shapes_of(equation.invars), list(map(demands.settled, operands)))]
     if name == "stack" and found is None:
         return [joined(params["axis"], [1] * len(operands), list(map(demands.whole, operands)))]
     if found is None:
         return _step(step, operands)
     first, parts = found
     if name in ("slice", "split", "unstack"):
-        return _slices(equation, parts._replace(of=tuple(map(demands.whole, parts.of))), demands)
-    axis = new_axis(equation, first, parts.axis) if name in _APART else None
+        return _slices(equation, demands.settled(parts), demands)
+    axis = new_axis(equation, first, *parts[:2]) if name in _APART else None
     along = contracted_with(equation, first, parts.axis)
     if axis is None and along is None:
-        return _step(step, list(map(demands.whole, operands)))
+        return _step_apart(step, [demands.agree(parts.of) if k == first else p for k, p in enumerate(operands)])
 
-    def stands_with_it(operand: int, other: Parts) -> bool:
-        same = other.axis == along if axis is None else new_axis(equation, operand, other.axis) == axis
-        return other is parts or (same and other.sizes == parts.sizes)
+    def of_parts(operand: int, parity: Parity) -> list[Parity]:
+        """What each part meets of an operand: its part, where it has the same along this axis, or all of it."""
+        for other, sizes in cuts_of(parity).items():
+            if (operand, other) == (first, parts.axis) or (
+                operand != first
+                and (other == along if axis is None else new_axis(equation, operand, other, parts.sizes) == axis)
+            ):
+                parity = parity if sizes == {parts.sizes} else demands.whole(parity)
+                return [part_at(parity, other, k) for k in range(len(parts.of))]
+        return [parity] * len(parts.of)
 
-    # other operands are taken as a whole, unless their parts stand along the same axis
-    beside = [p if isinstance(p, Parts) and stands_with_it(k, p) else demands.whole(p) for k, p in enumerate(operands)]
     # in a sum over parts every part has to be odd or even: it cannot be mirrored apart from the others
-    beside = beside if along is None else list(map(demands.settled, beside))
-    each = [_step(step, [p.of[m] if isinstance(p, Parts) else p for p in beside])[0] for m in range(len(parts.of))]
+    beside = operands if along is None else list(map(demands.settled, operands))
+    each = [
+        _step_apart(step, list(met))[0] for met in zip(*itertools.starmap(of_parts, enumerate(beside)), strict=True)
+    ]
     if axis is None:
         return [demands.agree(each)]
-    times = shapes_of(equation.outvars)[0][axis] // max(sum(parts.sizes), 1)
-    return [joined(axis, [times * size for size in parts.sizes], each)]
+    before, after = max(sum(parts.sizes), 1), shapes_of(equation.outvars)[0][axis]
+    return [joined(axis, [size * after // before for size in parts.sizes], each)]
 
 
-def _slices(equation: Any, parts: Parts, demands: Demands) -> list[Parity]:
+def _concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequence[Parity]) -> Parity:
+    """The parity of values put end to end, some of which may have parts along that axis already."""
+    every = [
+        p if isinstance(p, Parts) and p.axis == axis else Parts(axis, (shape[axis],), (p,))
+        for p, shape in zip(operands, shapes, strict=True)
+    ]
+    return joined(axis, [size for p in every for size in p.sizes], [one for p in every for one in p.of])
+
+
+def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
     """Parities of slices."""
-    params, (shape, *_) = equation.params, shapes_of(equation.invars)
-    if equation.primitive.name == "slice":
-        if (params["strides"] or (1,) * len(shape))[parts.axis] != 1:
-            return [demands.whole(parts)]
-        bounds = [(params["start_indices"][parts.axis], params["limit_indices"][parts.axis])]
-    elif params["axis"] == parts.axis:
-        sizes = params.get("sizes", (1,) * shape[parts.axis])
-        bounds = list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
-    else:
-        # unstacking takes its axis away
-        is_behind = equation.primitive.name == "unstack" and params["axis"] < parts.axis
-        parts = parts._replace(axis=parts.axis - is_behind)
-        bounds = [(0, shape[parts.axis + is_behind])] * len(equation.outvars)
-    held = [parts.over(*bound) for bound in bounds]
-    return [joined(*found) if whole else demands.agree(found.of) for found, whole in held]
+    name, params, (shape, *_) = equation.primitive.name, equation.params, shapes_of(equation.invars)
+    if name == "slice":
+        bounds = zip(
+            params["start_indices"], params["limit_indices"], params["strides"] or (1,) * len(shape), strict=True
+        )
+        return [_within(parts, [(start, stop) if step == 1 else None for start, stop, step in bounds], demands)]
+    axis, every = params["axis"], [(0, size) for size in shape]
+    ends = itertools.accumulate(params.get("sizes", (1,) * shape[axis]), initial=0)
+    held = [_within(parts, [*every[:axis], b, *every[axis + 1 :]], demands) for b in itertools.pairwise(ends)]
+    # unstacking takes its axis away
+    return [_without_axis(parity, axis) for parity in held] if name == "unstack" else held
+
+
+def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Demands) -> Parity:
+    """The parity of a slice, from start to stop along each axis; ``None`` along one of which entries are left out."""
+    if not isinstance(parity, Parts):
+        return parity
+    bound = bounds[parity.axis]
+    if bound is not None and bound[0] == bound[1]:
+        return None
+    held = parity if bound is None else parity.over(*bound)
+    each = [_within(one, bounds, demands) for one in held.of]
+    return demands.agree(each) if bound is None else joined(held.axis, held.sizes, each)
+
+
+def _without_axis(parity: Parity, axis: int) -> Parity:
+    """The parity of a value that has lost an axis along which it has no parts."""
+    if not isinstance(parity, Parts):
+        return parity
+    return parity._replace(
+        axis=parity.axis - (parity.axis > axis), of=tuple(_without_axis(one, axis) for one in parity.of)
+    )
 
 
 def _step(step: _Step, operands: list[Parity]) -> list[Parity]:

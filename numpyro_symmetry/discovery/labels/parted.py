@@ -1,4 +1,4 @@
-r"""Parities of an array's parts: slices along one axis, each with a parity of its own.
+r"""Parities of an array's parts: slices along its axes, each with a parity of its own.
 
 Gates that share a kernel, and layers whose outputs stand side by side, change signs apart from each other. What an
 operation does to parts, it does to each as if it were alone, as long as it leaves them apart. Knows operations and
@@ -16,18 +16,18 @@ from numpyro_symmetry.models.compat import shapes_of
 
 
 class Parts(NamedTuple):
-    """Parities of slices of these sizes along an axis."""
+    """Parities of slices of these sizes along an axis; each may have parts along other axes."""
 
     axis: int
     sizes: tuple[int, ...]
     of: tuple[Any, ...]
 
-    def over(self, start: int, stop: int) -> tuple[Parts, bool]:
-        """The parts that lie in a slice, and whether it cuts none of them in two."""
+    def over(self, start: int, stop: int) -> Parts:
+        """The parts in a slice of the axis."""
         ends = list(itertools.accumulate(self.sizes, initial=0))
-        met = [k for k in range(len(self.sizes)) if ends[k] < stop and ends[k + 1] > start]
-        whole = bool(met) and ends[met[0]] == start and ends[met[-1] + 1] == stop
-        return Parts(self.axis, tuple(self.sizes[k] for k in met), tuple(self.of[k] for k in met)), whole
+        held = [min(stop, end) - max(start, begin) for begin, end in itertools.pairwise(ends)]
+        sizes, of = zip(*((size, one) for size, one in zip(held, self.of, strict=True) if size > 0), strict=True)
+        return Parts(self.axis, sizes, of)
 
 
 def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
@@ -35,10 +35,29 @@ def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
     return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
 
 
-def new_axis(equation: Any, operand: int, axis: int) -> int | None:
-    """The axis of an operation's result that an axis of an operand becomes; ``None`` where it is not kept whole.
+def cuts_of(parity: Any) -> dict[int, set[tuple[int, ...]]]:
+    """Axis -> the sizes of parts along it; several where parts are cut in unlike ways."""
+    found = dict[int, set[tuple[int, ...]]]()
+    if isinstance(parity, Parts):
+        found[parity.axis] = {parity.sizes}
+        for axis, sizes in itertools.chain.from_iterable(cuts_of(one).items() for one in parity.of):
+            found[axis] = found.get(axis, set()) | sizes
+    return found
 
-    Flattened with axes behind it, it is an axis of whose blocks each is one of its slices.
+
+def part_at(parity: Any, axis: int, position: int) -> Any:
+    """The parity of one of the parts along an axis; of all where it is not cut."""
+    if not isinstance(parity, Parts):
+        return parity
+    if parity.axis == axis:
+        return parity.of[position]
+    return joined(parity.axis, parity.sizes, [part_at(one, axis, position) for one in parity.of])
+
+
+def new_axis(equation: Any, operand: int, axis: int, sizes: Sequence[int]) -> int | None:
+    """The axis of an operation's result that an axis of an operand becomes; ``None`` where it does not keep its parts.
+
+    Flattened with axes behind it, its slices are blocks of an axis; taken apart, blocks of it are slices of one.
     """
     name, params, shape = equation.primitive.name, equation.params, shapes_of(equation.invars)[operand]
     out = shapes_of(equation.outvars)[0]
@@ -47,8 +66,8 @@ def new_axis(equation: Any, operand: int, axis: int) -> int | None:
     elif name == "transpose":
         found = params["permutation"].index(axis)
     elif name in ("reshape", "squeeze"):
-        before, at = math.prod(shape[:axis]), (k for k in range(len(out)) if out[k] % max(shape[axis], 1) == 0)
-        return next((k for k in at if math.prod(out[:k]) == before), None)
+        starts = (k for k in range(len(out)) if math.prod(out[:k]) == math.prod(shape[:axis]))
+        return next((k for k in starts if all(size * out[k] % max(shape[axis], 1) == 0 for size in sizes)), None)
     elif name == "reduce_sum":
         found = None if axis in params["axes"] else axis - sum(k < axis for k in params["axes"])
     elif name == "dot_general":

@@ -28,7 +28,6 @@ from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import basis_of, beyond, combinations_of, reduced_basis
-from numpyro_symmetry.symmetry.pieces import is_cut
 
 # a site, and the position of one of the arrays that are put end to end in it; 0 of a site that is one array
 PartOfSite = tuple[str, int]
@@ -36,22 +35,26 @@ Even = Sequence[frozenset[PartOfSite]]
 
 
 class Cut(NamedTuple):
-    """The axis, from the right, along which a site is several arrays put end to end, and their sizes."""
+    """An axis, from the right, along which a site is several arrays put end to end, and their sizes."""
 
     axis: int
     sizes: tuple[int, ...]
 
 
-def cut_of(entries: Sequence[AxisEntry]) -> Cut | None:
-    """The cut of a site; ``None`` if it is not cut, or more than once."""
-    cuts = [Cut(k - len(entries), e.sizes) for k, e in enumerate(entries) if isinstance(e, Concat)]
-    return cuts[0] if len(cuts) == 1 else None
+def cuts_of(entries: Sequence[AxisEntry]) -> list[Cut]:
+    """The cuts of a site; what lies between those of all its axes is a part, numbered along the last axis first."""
+    return [Cut(k - len(entries), entry.sizes) for k, entry in enumerate(entries) if isinstance(entry, Concat)]
+
+
+def num_parts(entries: Sequence[AxisEntry]) -> int:
+    """How many parts a site has; 1 if it is one array."""
+    return math.prod(len(cut.sizes) for cut in cuts_of(entries))
 
 
 def in_parts(entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
-    """Entries with a flattened axis, such as (gates, units), as arrays put end to end, each of which may have signs."""
+    """Entries with flattened axes, such as (gates, units), as arrays put end to end, each of which may have signs."""
     parted = tuple(map(_parted, entries))
-    return parted if not is_cut(entries) and cut_of(parted) is not None else tuple(entries)
+    return parted if num_parts(parted) <= EFFORT.max_places else tuple(entries)
 
 
 def _parted(entry: AxisEntry) -> AxisEntry:
@@ -222,11 +225,6 @@ def _sets_of_places(
     places: Mapping[str, Sequence[frozenset[PartOfSite]]], axes: Axes, span: Span
 ) -> Iterator[Iterable[Place]]:
     """Sets of places of a group to try for signs; ``places[site][k]`` are the parts of a site along its k-th place."""
-    if any(is_cut(entries) and cut_of(entries) is None for entries in axes.values()):
-        every = [(site, k) for site, here in places.items() for k in range(len(here))]
-        most = len(every) if len(every) <= EFFORT.max_places else 0
-        yield from itertools.chain.from_iterable(itertools.combinations(every, k) for k in range(1, most + 1))
-        return
     if max(map(len, places.values())) > EFFORT.max_places:
         return
 
@@ -248,20 +246,21 @@ def _sets_of_places(
 
 def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozenset[PartOfSite]]:
     """For every place of a group on a site, in order, the parts of the site that stand along it."""
-    found = list[frozenset[PartOfSite]]()
+    numbers = np.arange(num_parts(entries)).reshape([len(cut.sizes) for cut in cuts_of(entries)])
+    found, cut = list[frozenset[PartOfSite]](), 0
     for entry in entries:
+        pieces = [(entry, numbers)]
         if isinstance(entry, Concat):
-            each = [(part, frozenset([(site, k)])) for k, part in enumerate(entry.groups)]
-        else:
-            each = [(entry, _parts_of(site, entries))]
-        found += [parts for part, parts in each for axis in labels((part,)) if axis.group == name]
+            pieces, cut = list(zip(entry.groups, np.moveaxis(numbers, cut, 0), strict=True)), cut + 1
+        for piece, here in pieces:
+            parts = frozenset((site, int(number)) for number in here.flat)
+            found += [parts for axis in labels((piece,)) if axis.group == name]
     return found
 
 
 def _parts_of(site: str, entries: Sequence[AxisEntry]) -> frozenset[PartOfSite]:
     """All parts of a site."""
-    cut = cut_of(entries)
-    return frozenset((site, part) for part in range(len(cut.sizes) if cut else 1))
+    return frozenset((site, part) for part in range(num_parts(entries)))
 
 
 # ---- signs of whole sites --------------------------------------------------------------------------------------------

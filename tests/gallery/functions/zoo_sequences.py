@@ -137,6 +137,28 @@ def lstm_signs():
     return linen(Recurrent(nn.OptimizedLSTMCell), normal(7, 4, 7, 5))
 
 
+@CASES.add("±S5")
+def lstm_of_one_kernel_signs():
+    """As haiku's: one kernel reads inputs and units put end to end, and writes four gates put end to end."""
+
+    def network(p, x):
+        def step(carry, now):
+            unit, cell = carry
+            gates = jnp.concatenate([now, unit], -1) @ p["kernel"] + p["bias"]
+            enter, new, forget, leave = jnp.split(gates, 4, -1)
+            cell = jax.nn.sigmoid(forget + 1.0) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
+            unit = jax.nn.sigmoid(leave) * jnp.tanh(cell)
+            return (unit, cell), unit
+
+        start = jnp.zeros((x.shape[1], 5))
+        return jax.lax.scan(step, (start, start), x)[1] @ p["output"]
+
+    return network, (
+        {"kernel": normal(9, 8, 20), "bias": normal(10, 20), "output": normal(11, 5, 2)},
+        normal(12, 7, 4, 3),
+    )
+
+
 @CASES.add("±S16", needs=FLAX, precision="float32")
 def simple_rnn_signs():
     """A tanh of the last one."""

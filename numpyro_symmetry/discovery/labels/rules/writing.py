@@ -8,9 +8,10 @@ import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, elementwise
-from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED, alone
+from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED, alone, part_of
 from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, pointed_at
 from numpyro_symmetry.discovery.labels.terms import (
+    Joined,
     Reason,
     Term,
     coloured,
@@ -25,19 +26,33 @@ from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 
 def dynamic_update_slice(op: Operation) -> Axes:
-    """Overwrites a slice: axes it covers whole become the same."""
+    """Overwrites a slice: axes it covers whole become the same, and a single other one is several put end to end.
+
+    Where it covers parts of several axes, or starts nobody knows where, entries stay where they are.
+    """
     out: list[Term] = []
-    for whole, update, start in zip(op.axes[0], op.axes[1], op.operands[2:], strict=True):
-        if whole.size == update.size:
+    starts = op.operands[2:]
+    in_part = [k for k, (whole, update) in enumerate(zip(*op.axes[:2], strict=True)) if whole.size != update.size]
+    for k, (whole, update, start) in enumerate(zip(*op.axes[:2], starts, strict=True)):
+        first = int(np.clip(int(start.value), 0, whole.size - update.size)) if isinstance(start, Known) else None
+        if k not in in_part:
             out.append(op.meet(whole, update))
-            continue
-        if isinstance(start, Known):
-            first = int(np.clip(int(start.value), 0, whole.size - update.size))
-            op.note(whole, first, first + update.size)
-        reason = op.by_index("overwritten in part", *op.operands[2:])
-        pin(reason, update)
-        out.append(_written_to(op, whole, reason))
+        elif first is not None and in_part == [k]:
+            out.append(_overwritten(op, whole, first, update))
+        else:
+            if first is not None:
+                op.note(whole, first, first + update.size)
+            reason = op.by_index("overwritten in part", *starts)
+            pin(reason, update)
+            out.append(_written_to(op, whole, reason))
     return [out]
+
+
+def _overwritten(op: Operation, whole: Term, first: int, update: Term) -> Term:
+    """An axis of which a slice is another value's: up to it, the other value's, and from there on."""
+    before = [part_of(op, whole, 0, first)] if first else []
+    stop = first + update.size
+    return resolve(Joined([*before, update, *([part_of(op, whole, stop, whole.size)] if stop < whole.size else [])]))
 
 
 def scatter(op: Operation) -> Axes:
@@ -52,17 +67,24 @@ def scatter(op: Operation) -> Axes:
         added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
         terms = op.walk.axes(added, op.shapes[0], op.source)
         return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
-    written = _one_written(op, numbered)
-    return [_at_indices(op) if written is None else _at_one_index(op, *written)]
+    written = _slice_written(op, numbered)
+    return [_at_indices(op) if written is None else _at_slice(op, *written)]
 
 
-def _at_one_index(op: Operation, position: int, colours: np.ndarray) -> list[Term]:
-    operand, update = op.axes[0], op.axes[2]
-    rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
-    for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
-        operand[k] = op.meet(operand[k], term)
-    alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
-    operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
+def _at_slice(op: Operation, position: int, first: int, size: int) -> list[Term]:
+    """Labels where a slice of one axis is written to, the other axes whole and in order."""
+    operand, updates = op.axes[0], [term for term in op.axes[2] if term.size > 1]
+    held = op.axes[0][position]
+    own = [k for k, term in enumerate(operand) if (size if k == position else term.size) > 1]
+    for k, term in zip(own, updates, strict=True):
+        if k != position:
+            operand[k] = op.meet(operand[k], term)
+        else:
+            part = term if op.name == "scatter" else op.meet(part_of(op, held, first, first + size), term)
+            operand[k] = _overwritten(op, held, first, part)
+    if size == 1:
+        reason = op.reason("one index is written to", "moved")
+        operand[position] = unify(coloured(held.size, alone(held.size, first), reason), held, reason)
     return operand
 
 
@@ -101,16 +123,17 @@ def _at_indices(op: Operation) -> list[Term]:
     return out
 
 
-def _one_written(op: Operation, numbered: np.ndarray) -> tuple[int, np.ndarray] | None:
-    """The axis of which one index alone is written to, the other axes whole and in order; and that index, coloured."""
-    shape, update = op.shapes[0], op.shapes[2]
+def _slice_written(op: Operation, numbered: np.ndarray) -> tuple[int, int, int] | None:
+    """The axis of which only a slice is written to, the others whole and in order; its first index, and its size."""
+    shape, updates = op.shapes[0], [n for n in op.shapes[2] if n > 1]
     in_order = _counted(op).ravel()
     for k, n in enumerate(shape):
         indices = np.flatnonzero(np.moveaxis(numbered, k, 0).reshape(n, -1).any(1))
-        rest = [m for j, m in enumerate(shape) if j != k and m > 1]
-        if n > 1 and len(indices) == 1 and [m for m in update if m > 1] == rest:
-            if np.array_equal(numbered.take(indices[0], k).ravel(), in_order):
-                return k, alone(n, indices[0])
+        count = len(indices)
+        own = [m for m in (*shape[:k], count, *shape[k + 1 :]) if m > 1]
+        if 0 < count < n and np.ptp(indices) == count - 1 and updates == own:
+            if np.array_equal(numbered.take(indices, k).ravel(), in_order):
+                return k, int(indices[0]), count
     return None
 
 
