@@ -22,7 +22,17 @@ from jax.extend import core
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
 from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
-from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, cuts_of, joined, new_axis, part_at
+from numpyro_symmetry.discovery.labels.parted import (
+    Parts,
+    concatenated,
+    contracted_with,
+    cuts_of,
+    joined,
+    new_axis,
+    part_at,
+    slice_written,
+    without_axis,
+)
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known
 from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_of
@@ -175,9 +185,11 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     name, params = equation.primitive.name, equation.params
     found = next(((k, parity) for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
     if name == "concatenate":
-        return [_concatenated(params["dimension"], shapes_of(equation.invars), list(map(demands.settled, operands)))]
+        return [concatenated(params["dimension"], shapes_of(equation.invars), list(map(demands.settled, operands)))]
     if name == "stack" and found is None:
         return [joined(params["axis"], [1] * len(operands), list(map(demands.whole, operands)))]
+    if (written := slice_written(equation, step.given)) is not None:
+        return [_written_over(equation, written, operands, demands)]
     if found is None:
         return _step(step, operands)
     first, parts = found
@@ -210,13 +222,17 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     return [joined(axis, [size * after // before for size in parts.sizes], each)]
 
 
-def _concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequence[Parity]) -> Parity:
-    """The parity of values put end to end, some of which may have parts along that axis already."""
-    every = [
-        p if isinstance(p, Parts) and p.axis == axis else Parts(axis, (shape[axis],), (p,))
-        for p, shape in zip(operands, shapes, strict=True)
-    ]
-    return joined(axis, [size for p in every for size in p.sizes], [one for p in every for one in p.of])
+def _written_over(equation: Any, written: tuple[int, int, int], operands: list[Parity], demands: Demands) -> Parity:
+    """The parity of a value of which a slice is another's: up to it, the other's, and from there on."""
+    (axis, first, size), place = written, _HOLD_VALUES[equation.primitive.name][1]
+    shapes = shapes_of(equation.invars)
+    every, ends = [(0, n) for n in shapes[0]], itertools.pairwise([0, first, first + size, shapes[0][axis]])
+    slices = [[*every[:axis], bounds, *every[axis + 1 :]] for bounds in ends]
+    values = [_within(demands.settled(operands[0]), bounds, demands) for bounds in slices]
+    sizes = [tuple(stop - start for start, stop in bounds) for bounds in slices]
+    values[1] = demands.settled(operands[place]) if shapes[place] == sizes[1] else demands.whole(operands[place])
+    held = [(at, value) for at, value in zip(sizes, values, strict=True) if at[axis]]
+    return concatenated(axis, *zip(*held, strict=True))
 
 
 def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
@@ -231,7 +247,7 @@ def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
     ends = itertools.accumulate(params.get("sizes", (1,) * shape[axis]), initial=0)
     held = [_within(parts, [*every[:axis], b, *every[axis + 1 :]], demands) for b in itertools.pairwise(ends)]
     # unstacking takes its axis away
-    return [_without_axis(parity, axis) for parity in held] if name == "unstack" else held
+    return [without_axis(parity, axis) for parity in held] if name == "unstack" else held
 
 
 def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Demands) -> Parity:
@@ -244,15 +260,6 @@ def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Dem
     held = parity if bound is None else parity.over(*bound)
     each = [_within(one, bounds, demands) for one in held.of]
     return demands.agree(each) if bound is None else joined(held.axis, held.sizes, each)
-
-
-def _without_axis(parity: Parity, axis: int) -> Parity:
-    """The parity of a value that has lost an axis along which it has no parts."""
-    if not isinstance(parity, Parts):
-        return parity
-    return parity._replace(
-        axis=parity.axis - (parity.axis > axis), of=tuple(_without_axis(one, axis) for one in parity.of)
-    )
 
 
 def _step(step: _Step, operands: list[Parity]) -> list[Parity]:

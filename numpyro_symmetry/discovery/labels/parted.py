@@ -12,6 +12,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from numpyro_symmetry.discovery.labels import places
+from numpyro_symmetry.discovery.labels.values import Known
 from numpyro_symmetry.models.compat import shapes_of
 
 
@@ -52,6 +56,42 @@ def part_at(parity: Any, axis: int, position: int) -> Any:
     if parity.axis == axis:
         return parity.of[position]
     return joined(parity.axis, parity.sizes, [part_at(one, axis, position) for one in parity.of])
+
+
+def concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequence[Any]) -> Any:
+    """The parity of values put end to end, some of which may have parts along that axis already."""
+    every = [
+        p if isinstance(p, Parts) and p.axis == axis else Parts(axis, (shape[axis],), (p,))
+        for p, shape in zip(operands, shapes, strict=True)
+    ]
+    return joined(axis, [size for p in every for size in p.sizes], [one for p in every for one in p.of])
+
+
+def without_axis(parity: Any, axis: int) -> Any:
+    """The parity of a value that has lost an axis along which it has no parts."""
+    if not isinstance(parity, Parts):
+        return parity
+    return parity._replace(
+        axis=parity.axis - (parity.axis > axis), of=tuple(without_axis(one, axis) for one in parity.of)
+    )
+
+
+def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, int, int] | None:
+    """The axis along which a value is written over a slice of another, the slice's first index, and its size."""
+    name, (shape, *others) = equation.primitive.name, shapes_of(equation.invars)
+    if name == "scatter" and isinstance(given[1], Known) and math.prod(shape) <= places.MAX_FOLLOWED:
+        counted = 1 + np.arange(math.prod(others[1])).reshape(others[1])
+        indices = np.asarray(given[1].value)
+        write = places.SCATTERS["scatter"]
+        return places.slice_written(write(equation.params, np.zeros(shape, int), indices, counted), counted)
+    if name != "dynamic_update_slice":
+        return None
+    in_part = [k for k, (n, size) in enumerate(zip(shape, others[0], strict=True)) if n != size]
+    starts = [given[2 + k] for k in in_part]
+    if len(in_part) != 1 or not isinstance(starts[0], Known):
+        return None
+    (axis,), size = in_part, others[0][in_part[0]]
+    return axis, int(np.clip(int(starts[0].value), 0, shape[axis] - size)), size
 
 
 def new_axis(equation: Any, operand: int, axis: int, sizes: Sequence[int]) -> int | None:

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
+# entries of a result up to which a gather or a scatter with constant indices is followed entry by entry
+MAX_FOLLOWED = 500_000
+
 
 class Windows(NamedTuple):
     """Where windows of an operand lie, as the dimension numbers of a gather and of a scatter say it.
@@ -107,3 +110,18 @@ def _places(
             start = start + np.arange(size).reshape([-1 if d == windows.along[k] else 1 for d in range(num_dims)])
         places.append(start)
     return tuple(np.broadcast_arrays(*places)), inside
+
+
+def slice_written(numbered: np.ndarray, counted: np.ndarray) -> tuple[int, int, int] | None:
+    """The axis of which only a slice is written to, the others whole and in order; its first index, and its size.
+
+    ``numbered`` holds for each entry the number of the update written to it, 0 if none; ``counted`` those numbers.
+    """
+    updates = [n for n in counted.shape if n > 1]
+    for k, n in enumerate(numbered.shape):
+        indices = np.flatnonzero(np.moveaxis(numbered, k, 0).reshape(n, -1).any(1))
+        own = [m for m in (*numbered.shape[:k], len(indices), *numbered.shape[k + 1 :]) if m > 1]
+        if 0 < len(indices) < n and np.ptp(indices) == len(indices) - 1 and updates == own:
+            if np.array_equal(numbered.take(indices, k).ravel(), counted.ravel()):
+                return k, int(indices[0]), len(indices)
+    return None

@@ -39,9 +39,6 @@ from numpyro_symmetry.discovery.labels.values import (
 )
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
-# entries of a result up to which a gather with constant indices is followed entry by entry
-MAX_FOLLOWED = 500_000
-
 
 def slice_(op: Operation) -> Axes:
     """A slice makes an axis several put end to end; one with a stride takes every so many-th index."""
@@ -190,7 +187,7 @@ def gather(op: Operation) -> Axes:
         # indices chosen among constants: gather at each of the constants, and unify the results
         each = [gather(_at(op, constant))[0] for constant in indices.choice[1]]
         return [[functools.reduce(op.meet, map(resolve, terms)) for terms in zip(*each, strict=True)]]
-    if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= MAX_FOLLOWED:
+    if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= places.MAX_FOLLOWED:
         return [_follow(op, np.asarray(indices.value))]
     operand, shape, sizes = op.axes[0], op.shapes[0], op.params["slice_sizes"]
     pointed, windows = _pointed(op, indices), places.windows_of(op.params, len(shape))

@@ -8,7 +8,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, elementwise
-from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED, alone, part_of
+from numpyro_symmetry.discovery.labels.rules.indexing import alone, part_of
 from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, pointed_at
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
@@ -67,7 +67,7 @@ def scatter(op: Operation) -> Axes:
         added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
         terms = op.walk.axes(added, op.shapes[0], op.source)
         return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
-    written = _slice_written(op, numbered)
+    written = places.slice_written(numbered, _counted(op))
     return [_at_indices(op) if written is None else _at_slice(op, *written)]
 
 
@@ -123,20 +123,6 @@ def _at_indices(op: Operation) -> list[Term]:
     return out
 
 
-def _slice_written(op: Operation, numbered: np.ndarray) -> tuple[int, int, int] | None:
-    """The axis of which only a slice is written to, the others whole and in order; its first index, and its size."""
-    shape, updates = op.shapes[0], [n for n in op.shapes[2] if n > 1]
-    in_order = _counted(op).ravel()
-    for k, n in enumerate(shape):
-        indices = np.flatnonzero(np.moveaxis(numbered, k, 0).reshape(n, -1).any(1))
-        count = len(indices)
-        own = [m for m in (*shape[:k], count, *shape[k + 1 :]) if m > 1]
-        if 0 < count < n and np.ptp(indices) == count - 1 and updates == own:
-            if np.array_equal(numbered.take(indices, k).ravel(), in_order):
-                return k, int(indices[0]), count
-    return None
-
-
 def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
     """An axis some of whose indices are written to: pinned, and every index where it was."""
     if is_uniform(term):
@@ -149,7 +135,7 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
 def _numbered(op: Operation) -> np.ndarray | None:
     """For each entry of the operand the number of the update written to it, 0 if none; ``None`` if nobody knows."""
     shape, indices = op.shapes[0], op.operands[1]
-    if not isinstance(indices, Known) or math.prod(shape) > MAX_FOLLOWED:
+    if not isinstance(indices, Known) or math.prod(shape) > places.MAX_FOLLOWED:
         return None
     counted = _counted(op)
     return places.SCATTERS["scatter"](op.params, np.zeros(shape, int), np.asarray(indices.value), counted)
