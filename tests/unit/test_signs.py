@@ -676,7 +676,8 @@ def cell_of_gates(gates):
     ],
 )
 def test_parities_of_parts_are_those_that_trying_finds(function, cuts):
-    w, x = RNG.normal(size=(3, 6)), RNG.normal(size=(4, 5, 1))
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(3, 6)), rng.normal(size=(4, 5, 1))
     jaxpr = jax.make_jaxpr(function)(jnp.ones((3, 6)), x)
     found = even_sets(jaxpr, [True], [cuts])
     numbers = np.zeros((3, 6), int)
@@ -821,8 +822,9 @@ def test_permutations_are_proved_once_on_the_own_data(monkeypatch):
 
     monkeypatch.setattr(proofs, "_tried", trying)
     monkeypatch.setattr(proofs, "control_gaps", watching)
-    params = {name: RNG.normal(size=shape) for name, shape in {"a": (2, 4), "b": (4, 3), "c": (3, 1)}.items()}
-    found = find_symmetry(two_layers, (params, RNG.normal(size=(5, 2))), argnum=0)
+    rng = np.random.default_rng(1)
+    params = {name: rng.normal(size=shape) for name, shape in {"a": (2, 4), "b": (4, 3), "c": (3, 1)}.items()}
+    found = find_symmetry(two_layers, (params, rng.normal(size=(5, 2))), argnum=0)
     assert {group.size for group in found.groups.values()} == {3, 4}
     assert all(group.signed for group in found.groups.values())
     # a cycle, an exchange of two, and one at random
