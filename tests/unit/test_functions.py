@@ -135,6 +135,11 @@ CASES = {
         ({"a": normal(3, 5), "b": normal(5, 4)}, normal(2, 3)),
         {"a[-1]": "S5"},
     ),
+    "an output that is zero but for rounding": lambda: (
+        lambda w, x: ((h := jax.nn.gelu(x @ w[0])) @ w[1], jnp.sin(h[:, :, None] - h[:, None, :]).sum((1, 2))),
+        ((normal(3, 5), normal(5, 2)), normal(4, 3)),
+        {"0[-1]": "S5"},
+    ),
     "keywords, positions": lambda: (
         lambda x, w: jnp.tanh(x @ w[0]) @ w[1],
         (normal(4, 3), [normal(3, 5), normal(5, 2)]),

@@ -632,9 +632,22 @@ def cell_of_gates(gates):
     return run
 
 
+def scanned_gates(w, x):
+    """As `cell_of_gates`, its inputs multiplied beforehand, and its states read one by one, and all together."""
+
+    def step(state, given):
+        update, candidate = jnp.split(given + state @ w[1:], [2], axis=1)
+        state = jax.nn.sigmoid(update[:, :1]) * state[:, :2] + jnp.tanh(candidate[:, :2])
+        return jnp.pad(state, ((0, 0), (0, 0))), jnp.concatenate([update**2, candidate], axis=1)
+
+    state, each = jax.lax.scan(step, jnp.zeros((5, 2)), x @ w[:1])
+    return [(state**2).sum() + (each[:, :, :2].sum() * state[:, :1] * state[:, 1:]).sum()]
+
+
 @pytest.mark.parametrize(
     ("function", "cuts"),
     [
+        (scanned_gates, BOTH),
         # each by itself
         (lambda w, x: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], COLUMNS),
         (lambda w, x: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], COLUMNS),

@@ -31,6 +31,7 @@ from numpyro_symmetry.discovery.labels.parted import (
     new_axis,
     part_at,
     slice_written,
+    with_axis,
     without_axis,
 )
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
@@ -362,11 +363,10 @@ def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], dem
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    scanned = map(demands.whole, operands[start:])
+    scanned = [without_axis(demands.whole(p) if 0 in cuts_of(p) else p, 0) for p in operands[start:]]
     inside, _ = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
-    out = [demands.whole(parity) for parity in inside]
-    demands.agree_each(carry, operands[num_consts:start], out[:num_carry])
-    return [*carry, *out[num_carry:]]
+    demands.agree_each(carry, operands[num_consts:start], inside[:num_carry])
+    return [*carry, *(with_axis(demands.settled(parity), 0) for parity in inside[num_carry:])]
 
 
 def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,11 +69,18 @@ def concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequenc
 
 def without_axis(parity: Any, axis: int) -> Any:
     """The parity of a value that has lost an axis along which it has no parts."""
+    return _renumbered(parity, lambda own: own - (own > axis))
+
+
+def with_axis(parity: Any, axis: int) -> Any:
+    """The parity of values that are stacked along a new axis."""
+    return _renumbered(parity, lambda own: own + (own >= axis))
+
+
+def _renumbered(parity: Any, number: Callable[[int], int]) -> Any:
     if not isinstance(parity, Parts):
         return parity
-    return parity._replace(
-        axis=parity.axis - (parity.axis > axis), of=tuple(without_axis(one, axis) for one in parity.of)
-    )
+    return Parts(number(parity.axis), parity.sizes, tuple(_renumbered(one, number) for one in parity.of))
 
 
 def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, int, int] | None:

@@ -24,6 +24,8 @@ _FAR, _TAILS = 30.0, (5.0, 30.0)
 _STRETCHES = (1.0, 1.5)
 # points by which the size of an output is judged
 _NUM_SIZED = 3
+# an output of which a nudge changes so large a part is zero, but for rounding
+_NOISE = 1e-2
 # by what factor points come nearer after one at which rounding would decide
 _NEARER = 0.7
 # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
@@ -68,11 +70,21 @@ def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: i
 
 
 def _in_units(frozen: FrozenModel) -> FrozenModel:
-    """A function whose outputs are measured by how large they are: in single precision one alone may cancel."""
-    rng = np.random.default_rng(0)
-    found = frozen.log_probs_of(stacked([draw(frozen, rng, 1.0) for _ in range(_NUM_SIZED)]))
-    sizes = {name: float(np.abs(x[np.isfinite(x)]).max(initial=0.0)) for name, x in found.items()}
-    return frozen._replace(units={name: min(size, 1.0) or 1.0 for name, size in sizes.items()})
+    """A function whose outputs are measured by how large they are: in single precision one alone may cancel.
+
+    One that is zero but for rounding is measured by what cancels in it, of which rounding is a known part.
+    """
+    rng, step = np.random.default_rng(0), NUDGE if frozen.rounding.is_double else SINGLE
+    places = [draw(frozen, rng, 1.0) for _ in range(_NUM_SIZED)]
+    with np.errstate(invalid="ignore"):  # beyond the largest number
+        moved = [nudged(at, step) for at in places]
+    found, near = (frozen.log_probs_of(stacked(some)) for some in (places, moved))
+    units = {}
+    for name, x in found.items():
+        both = np.stack([x, near[name]])[:, np.isfinite(x) & np.isfinite(near[name])]
+        size, noise = (float(np.abs(y).max(initial=0.0)) for y in (both[0], np.diff(both, axis=0)))
+        units[name] = min(noise / step if noise > _NOISE * size else size, 1.0) or 1.0
+    return frozen._replace(units=units)
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
