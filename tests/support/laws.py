@@ -53,6 +53,19 @@ SYMMETRIES = {
         kernel=(10,),
         bias=(3,),
     ),
+    "joined along both axes, some parts signed": _row(
+        Symmetry(
+            {
+                "kernel": (Concat((1, 2), (None, "unit")), Concat((2, 2), (Unsigned("unit"), "unit"))),
+                "bias": (Concat((2, 2), (Unsigned("unit"), "unit")),),
+                "out": ("unit",),
+            },
+            kinds={"unit": "signed"},
+        ),
+        kernel=(3, 4),
+        bias=(4,),
+        out=(2,),
+    ),
     "orbits": _row(Symmetry({"w": (None, "unit"), "v": ("unit",)}, orbits={"unit": (0, 1, 0, 1, 1)}), w=(2, 5), v=(5,)),
     "signed orbits": _row(
         Symmetry({"w": (None, "unit")}, kinds={"unit": "signed"}, orbits={"unit": (0, 0, 1)}), w=(2, 3)
