@@ -24,7 +24,7 @@ def slots_of_groups(symmetry, parameters):
             signed.setdefault(group, set()).add(slot)
 
     for site, entries in symmetry.axes.items():
-        own = entries[-parameters[site].ndim :]
+        own = entries[len(entries) - parameters[site].ndim :]
         for axis, entry in enumerate(own):
             parts = entry if isinstance(entry, Concat) else Concat(parameters[site].shape[axis : axis + 1], (entry,))
             start = 0
