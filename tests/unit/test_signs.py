@@ -627,6 +627,13 @@ def test_parities(function, expected):
         (lambda w: [w[:, :2].sum() + (w[:, 2:] ** 2).sum()], [{1}]),
         (lambda w: [w[:, 1:3].sum() ** 2 + (w[:, 3:] ** 2).sum()], [{0, 1}]),
         (lambda w: [w[:, ::2].sum() ** 2], [{0, 1}]),
+        # of what is neither odd nor even, too
+        (lambda w: [(jax.nn.sigmoid(w)[:, :2] - 0.5).sum() ** 2 + jnp.tanh(w[:, 2:]).sum()], [{0}]),
+        (
+            lambda w: [(jax.nn.sigmoid(w)[:, 2:] - 0.5).sum() * (jax.nn.relu(w) - jax.nn.relu(-w))[:, 2:].sum()],
+            [{0}, {1}],
+        ),
+        (lambda w: [(jax.nn.sigmoid(w)[:, :2] - 0.501).sum() ** 2], [{1}]),
     ],
 )
 def test_parities_of_parts(function, expected):

@@ -171,7 +171,7 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
         return _step(step, operands)
     first, parts = found
     if name in ("slice", "split", "unstack"):
-        return _slices(equation, parts._replace(of=tuple(map(demands.whole, parts.of))), demands)
+        return _slices(equation, parts._replace(of=tuple(_step(step, [part])[0] for part in parts.of)), demands)
     axis = new_axis(equation, first, parts.axis) if name in _APART else None
     along = contracted_with(equation, first, parts.axis)
     if axis is None and along is None:
