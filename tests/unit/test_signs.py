@@ -546,6 +546,7 @@ def along_rows(positive, negative):
         (lambda a, b, x: (jax.nn.relu6(a + 3) - 3.001) * b, []),
         (lambda a, b, x: (jax.nn.sigmoid(a * jnp.ones((2, 3)))[0] - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.sigmoid(a) - 0.501) * b, []),
+        (lambda a, b, x: (jnp.split(jax.nn.sigmoid(a * jnp.ones(4)), 2)[0] - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: centred(jax.nn.sigmoid(a * jnp.arange(6.0).reshape(3, 2)))[0, 1] * b, [{0, 1}]),
         (
             lambda a, b, x: (jax.nn.sigmoid(a * jnp.arange(3.0)) - jax.nn.sigmoid(a * jnp.ones(3)).mean())[0] * b,
@@ -634,6 +635,8 @@ def test_parities(function, expected):
             [{0}, {1}],
         ),
         (lambda w: [(jax.nn.sigmoid(w)[:, :2] - 0.501).sum() ** 2], [{1}]),
+        (lambda w: [(part - 0.5).sum() ** 2 for part in jnp.split(jax.nn.sigmoid(w), [2], axis=1)], [{0}, {1}]),
+        (lambda w: [(part - 0.5).sum() ** 2 for part in jnp.split(jax.nn.sigmoid(w), [3], axis=1)], []),
     ],
 )
 def test_parities_of_parts(function, expected):

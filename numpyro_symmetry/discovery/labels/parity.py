@@ -22,14 +22,14 @@ from jax.extend import core
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
 from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
-from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
+from numpyro_symmetry.discovery.labels.parted import Parts, as_slices, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known
 from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_of
 
 _ODD = {
     *(*ODD, *SAME, *LINEAR),
-    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "split", "unstack"),
+    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack"),
     "optimization_barrier",
 }
 
@@ -120,7 +120,7 @@ def _run_closed(
             forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
         return forms[atom]
 
-    for equation in program.equations:
+    for equation in itertools.chain.from_iterable(map(as_slices, program.equations)):
         operands = list(map(read, equation.invars))
         # constants enter called programs as constants: choices by them are made inside
         inner, given_ = called(equation), [constant_of(atom, program.constants) for atom in equation.invars]
@@ -170,7 +170,7 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     if found is None:
         return _step(step, operands)
     first, parts = found
-    if name in ("slice", "split", "unstack"):
+    if name in ("slice", "unstack"):
         return _slices(equation, parts._replace(of=tuple(_step(step, [part])[0] for part in parts.of)), demands)
     axis = new_axis(equation, first, parts.axis) if name in _APART else None
     along = contracted_with(equation, first, parts.axis)
@@ -200,11 +200,10 @@ def _slices(equation: Any, parts: Parts, demands: Demands) -> list[Parity]:
             return [demands.whole(parts)]
         bounds = [(params["start_indices"][parts.axis], params["limit_indices"][parts.axis])]
     elif params["axis"] == parts.axis:
-        sizes = params.get("sizes", (1,) * shape[parts.axis])
-        bounds = list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
+        bounds = [(k, k + 1) for k in range(shape[parts.axis])]
     else:
         # unstacking takes its axis away
-        is_behind = equation.primitive.name == "unstack" and params["axis"] < parts.axis
+        is_behind = params["axis"] < parts.axis
         parts = parts._replace(axis=parts.axis - is_behind)
         bounds = [(0, shape[parts.axis + is_behind])] * len(equation.outvars)
     held = [parts.over(*bound) for bound in bounds]

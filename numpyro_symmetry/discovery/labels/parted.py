@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from jax import lax
+
 from numpyro_symmetry.models.compat import shapes_of
 
 
@@ -33,6 +35,26 @@ class Parts(NamedTuple):
 def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
     """Parities of values put end to end; a single one if all are the same."""
     return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
+
+
+def as_slices(equation: Any) -> list[Any]:
+    """A split as the slices that it is: operations of one result each; any other operation as it is."""
+    if equation.primitive.name != "split":
+        return [equation]
+    (shape,), axis = shapes_of(equation.invars), equation.params["axis"]
+    ends = itertools.accumulate(equation.params["sizes"], initial=0)
+    return [
+        equation.replace(
+            primitive=lax.slice_p,
+            outvars=[var],
+            params={
+                "start_indices": tuple(start if k == axis else 0 for k in range(len(shape))),
+                "limit_indices": tuple(stop if k == axis else size for k, size in enumerate(shape)),
+                "strides": None,
+            },
+        )
+        for var, (start, stop) in zip(equation.outvars, itertools.pairwise(ends), strict=True)
+    ]
 
 
 def new_axis(equation: Any, operand: int, axis: int) -> int | None:
