@@ -16,7 +16,6 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.symmetry import Element, Symmetry, compose
@@ -111,15 +110,13 @@ def _squares(item: Any) -> float:
 
 def _squared_distance(one: Any, other: Any) -> float:
     """What `match` makes small, from differences: its objective has few digits left where members are nearly alike."""
-    if isinstance(one, FullGaussian):
-        return float(one.wasserstein(other)) ** 2
     return _squares(jax.tree.map(np.subtract, one, other))
 
 
 def distances_from_mean(items: Sequence[Any]) -> np.ndarray:
     """``(num_members,)``: the Euclidean distance of each member from the mean of all."""
     centre = _mean(items)
-    return np.sqrt([_squares(jax.tree.map(np.subtract, item, centre)) for item in items])
+    return np.sqrt([_squared_distance(item, centre) for item in items])
 
 
 def _spread(items: Sequence[Any]) -> float:

@@ -17,6 +17,7 @@ CASES = {
         Symmetry({"w": ("a", None, "a/b"), "v": ("a",), "u": (None, "a")}),
         {"w": (3, 2, 2), "v": (3,), "u": (1, 3)},
     ),
+    "(S3)^2 x S2": (Symmetry({"w": ("a", None, "a/b"), "v": ("a",)}), {"w": (2, 2, 3), "v": (2,)}),
     "two groups of units in each block": (
         Symmetry({"w": ("a", "a/b", None), "v": (None, "a", "a/c")}),
         {"w": (2, 2, 1), "v": (2, 2, 2)},
@@ -101,3 +102,14 @@ def test_bounds_are_on_their_side_of_the_enumerated_information(name):
         name == "signed units"
         or sequential.mean() > max(symmetry.restrict([name]).log_order() for name in symmetry.groups) + 0.1
     )
+
+
+@pytest.mark.parametrize("name", ["(S3)^2 x S2", "signed units"])
+def test_of_few_blocks_of_few_units_the_sequential_bound_is_exact(name):
+    """In every draw: both levels are placed by their posterior."""
+    for spread in (0.3, 2.0):
+        symmetry, factors, draw = case(name, spread)
+        density = Factorised(factors)
+        for values in map(draw, jax.random.split(jax.random.key(4), 3)):
+            exact, found = (information(density, symmetry, values, estimator=how) for how in ("exact", "sequential"))
+            assert float(found) == pytest.approx(float(exact), abs=1e-4)

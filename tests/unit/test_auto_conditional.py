@@ -458,6 +458,14 @@ def test_weights_are_curvatures_where_the_first_step_starts(name):
         np.testing.assert_allclose(seen.weight(seen.start) + 0.0 * curvature, -curvature, rtol=1e-8)
 
 
+@pytest.mark.parametrize(("name", "information"), [("Gamma", 2.0), ("Exponential", 1.0), ("Weibull", 1.5**2)])
+def test_the_first_weight_of_a_waiting_time_is_its_fisher_information(name, information):
+    """However long it is."""
+    with jax.enable_x64(True):
+        seen = seen_in(name, 0.3)
+        np.testing.assert_allclose(seen.weight(seen.start), np.full(seen.value.shape, information), rtol=1e-12)
+
+
 # rows along one, two or three axes; of a batch and of an event
 LAYOUTS = [((1,), 0), ((12,), 0), ((12,), 1), ((3, 4), 0), ((3, 4), 1), ((3, 4), 2), ((2, 3, 2), 1)]
 

@@ -162,6 +162,13 @@ def test_order_and_side_change_no_figure(rng):
     np.testing.assert_allclose(shift[2], -shift[0], rtol=1e-9)
 
 
+def test_the_same_draws_have_the_same_components_to_the_last_digit(rng):
+    """What is iterated for starts where it did, and not at random."""
+    symmetry = Symmetry({"w": (None, "hidden")}, sizes={"hidden": 6})
+    draws = pooled.pooled_draws({"w": rng.standard_normal((50, 3, 6))}, symmetry)
+    np.testing.assert_array_equal(pooled.leading(draws), pooled.leading(draws))
+
+
 def test_canonical_draws_are_the_same_draws(rng):
     symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, kinds={"unit": "signed"}, sizes={"unit": 3})
     values = {"w": rng.standard_normal((20, 2, 3)), "v": rng.standard_normal((20, 3))}

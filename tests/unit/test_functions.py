@@ -356,7 +356,7 @@ def test_biases_that_start_at_zero_may_have_either_sign():
 
 def test_arrays_that_happen_to_be_positive_are_said_to_have_no_signs():
     rng = np.random.default_rng(0)
-    params = {"w": rng.normal(size=(2, 4)), "b": rng.normal(size=4) ** 2, "v": rng.normal(size=(4, 1))}
+    params = {"w": rng.normal(size=(2, 10)), "b": rng.normal(size=10) ** 2, "v": rng.normal(size=(10, 1))}
 
     def network(params, x, activation=jnp.tanh):
         return activation(x @ params["w"] + params["b"]) @ params["v"]
@@ -370,10 +370,10 @@ def test_arrays_that_happen_to_be_positive_are_said_to_have_no_signs():
     with pytest.warns(SymmetryWarning, match=r"no entry of \['b'\] was negative.*Find it again"):
         rebase(draws, found, null=False, progress_bar=False)
     # as they start they may well be of either sign, but nothing says that they were meant to be
-    assert "no entry is negative" in find_symmetry(network, ({**params, "b": np.ones(4)}, x), argnum=0).explain()
+    assert "no entry is negative" in find_symmetry(network, ({**params, "b": np.ones(10)}, x), argnum=0).explain()
 
     # more of them are positive because they are meant to be
-    wide = {"w": rng.normal(size=(2, 16)), "b": rng.normal(size=16) ** 2, "v": rng.normal(size=(16, 1))}
+    wide = {"w": rng.normal(size=(2, 11)), "b": rng.normal(size=11) ** 2, "v": rng.normal(size=(11, 1))}
     assert "no entry is negative" in find_symmetry(network, (wide, x), argnum=0).explain()
 
     # no signs are lost

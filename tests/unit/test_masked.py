@@ -1,5 +1,6 @@
 """Entries that a mask leaves without a density: where nothing else knows of them the evidence is infinite."""
 
+import itertools
 import math
 
 import jax
@@ -363,6 +364,25 @@ def test_masked_entries_of_other_data_are_tried_by_the_same_program():
     finally:
         jax.monitoring.unregister_event_duration_listener(heard)
     assert not compilations
+
+
+def test_a_model_runs_as_often_however_many_entries_are_masked():
+    """Entries are tried one by one by a program of the model, and not by the model."""
+
+    def runs(num_masked):
+        count = itertools.count()
+
+        def model(y):
+            next(count)
+            with numpyro.plate("rows", 8):
+                z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(jnp.arange(8) >= num_masked))
+                numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+        y = np.ones(8)
+        refuse_without_prior(model, (y,), {}, trace_model(model, (y,), {}, jax.random.key(0)))
+        return next(count)
+
+    assert runs(2) == runs(8)
 
 
 def test_a_point_of_the_guide_that_is_not_the_models_is_refused():

@@ -23,6 +23,7 @@ from numpyro_symmetry.models.sites import (
     plate_dims,
     without_wrappers,
 )
+from numpyro_symmetry.models.trace import blaming_sites
 
 KEY = jax.random.key(0)
 
@@ -171,6 +172,18 @@ def test_a_run_is_read_and_written():
 def test_whether_values_are_checked_is_known(checks):
     with numpyro.validation_enabled(checks):
         assert compat.checks_values() is checks
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_data_outside_of_a_support_are_named_once(checks):
+    """NumPyro, where it checks values, would warn of the same in other words."""
+
+    def model(y):
+        numpyro.sample("y", dist.Gamma(2.0, 1.0), obs=y)
+
+    with numpyro.validation_enabled(checks), pytest.raises(SymmetryError, match="'y' holds 1 values of 3 outside"):
+        with blaming_sites([], model, (np.array([1.0, -1.0, 2.0]),), {}):
+            raise RuntimeError
 
 
 def test_parameters_are_held_against_their_constraints_without_programs(compiled):

@@ -87,6 +87,18 @@ def test_only_elements_of_the_group_are_nearest_and_none_is_nearer(case):
         assert nearest.distance <= nearest.bound or not stands_once
 
 
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
+@pytest.mark.parametrize("case", [case for case in SYMMETRIES if "part" not in case])
+def test_the_nearest_is_the_same_in_every_unit(case, unit):
+    """But of parts of wholes, which have none."""
+    symmetry, values = SYMMETRIES[case]
+    measured = {site: unit * np.asarray(x, float) for site, x in values.items()}
+    found, expected = nearest_transposition(measured, symmetry), nearest_transposition(values, symmetry)
+    for name, nearest in expected.items():
+        assert (found[name].cell, found[name].pair) == (nearest.cell, nearest.pair)
+        assert found[name].distance == pytest.approx(unit * nearest.distance, rel=1e-12, abs=0.0)
+
+
 def test_the_nearest_is_printed_in_a_line():
     symmetry = Symmetry({"w": ("u",)}, {"u": "signed"})
     found = nearest_transposition({"w": np.array([1.0, -1.01, 0.001])}, symmetry)["u"]

@@ -168,6 +168,19 @@ def test_what_lies_right_already_stays(case):
         assert (np.asarray(part) == np.asarray(same)).all()
 
 
+@pytest.mark.parametrize("seed", [15, 17, 23])
+def test_is_never_worse_than_with_blocks_held_still(seed):
+    """Of two groups of blocks that meet in one site, where units may be worth more than blocks."""
+    axes = {"a": ("h", "h/u"), "c": ("g", "g/v"), "w": ("h", "h/u", "g", "g/v")}
+    still, rng = Symmetry(axes, kinds={"h": "fixed", "g": "fixed"}), np.random.default_rng(seed)
+    target = {site: rng.normal(size=shape) for site, shape in {"a": (3, 3), "c": (2, 3), "w": (3, 3, 2, 3)}.items()}
+    bound = still.bind(target)
+    moved = bound.apply(bound.sample(jax.random.key(seed)), target)
+    source = {site: np.asarray(x) + rng.normal(size=x.shape) for site, x in moved.items()}
+    found, least = (float(match(target, source, symmetry).objective) for symmetry in (Symmetry(axes), still))
+    assert found >= least - 1e-9 * abs(least)
+
+
 @pytest.mark.parametrize("what", ["signs", "twice"])
 def test_blocks_that_cannot_be_paired_one_by_one_are_named(what):
     signed = what == "signs"

@@ -41,6 +41,7 @@ def clipped(most):
 CASES = {
     # groups that may be scaled, by sites: incoming, outgoing
     "relu, and not tanh": (relu_then_tanh, {"w1": (3, 5), "b1": (5,), "w2": (5, 4), "w3": (4, 2)}, [("w1 b1", "w2")]),
+    "many units": (relu_then_tanh, {"w1": (3, 300), "b1": (300,), "w2": (300, 4), "w3": (4, 2)}, [("w1 b1", "w2")]),
     "gated units": (gated, {"gate": (3, 5), "up": (3, 5), "down": (5, 2)}, [("up", "down")]),
     "after a normalisation its own scale": (normalised, {"w1": (3, 5), "s": (5,), "w2": (5, 2)}, [("s", "w2")]),
     "clipped far beyond its values": (clipped(50.0), {"w1": (3, 5), "w2": (5, 2)}, []),

@@ -547,6 +547,7 @@ def along_rows(positive, negative):
         (lambda a, b, x: (jax.nn.relu6(a + 3) - 3.001) * b, []),
         (lambda a, b, x: (jax.nn.sigmoid(a * jnp.ones((2, 3)))[0] - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.sigmoid(a) - 0.501) * b, []),
+        (lambda a, b, x: (jnp.split(jax.nn.sigmoid(a * jnp.ones(4)), 2)[0] - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: centred(jax.nn.sigmoid(a * jnp.arange(6.0).reshape(3, 2)))[0, 1] * b, [{0, 1}]),
         (
             lambda a, b, x: (jax.nn.sigmoid(a * jnp.arange(3.0)) - jax.nn.sigmoid(a * jnp.ones(3)).mean())[0] * b,
@@ -686,6 +687,15 @@ def scanned_gates(w, x):
         (cell_of_gates(lambda z: (z[:, :2], z[:, 2:4], z[:, 4:])), BOTH),
         (cell_of_gates(lambda z: jnp.split(z, 3, axis=1)), [(0, (1, 2)), (1, (2, 2, 2))]),
         (cell_of_gates(lambda z: z.reshape(-1, 3, 2).swapaxes(0, 1)), [(0, (1, 2)), (1, (2, 2, 2))]),
+        # of what is neither odd nor even, too
+        (lambda w, x: [(jax.nn.sigmoid(w)[:, :2] - 0.5).sum() ** 2 + jnp.tanh(w[:, 2:]).sum()], COLUMNS),
+        (
+            lambda w, x: [(jax.nn.sigmoid(w)[:, 2:] - 0.5).sum() * (jax.nn.relu(w) - jax.nn.relu(-w))[:, 2:].sum()],
+            COLUMNS,
+        ),
+        (lambda w, x: [(jax.nn.sigmoid(w)[:, :2] - 0.501).sum() ** 2], COLUMNS),
+        (lambda w, x: [(part - 0.5).sum() ** 2 for part in jnp.split(jax.nn.sigmoid(w), [2], axis=1)], COLUMNS),
+        (lambda w, x: [(part - 0.5).sum() ** 2 for part in jnp.split(jax.nn.sigmoid(w), [3], axis=1)], COLUMNS),
     ],
 )
 def test_parities_of_parts_are_those_that_trying_finds(function, cuts):

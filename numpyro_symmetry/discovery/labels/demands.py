@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from numpyro_symmetry.discovery.labels.forms import Form, Forms
-from numpyro_symmetry.discovery.labels.parted import Parts, joined
+from numpyro_symmetry.discovery.labels.parted import Parts, joined, mapped
 from numpyro_symmetry.symmetry.gf2 import beyond, reduced_basis
 
 
@@ -72,9 +72,7 @@ class Demands:
 
     def settled(self, parity: Parity) -> Parity:
         """Demand that a value, or each of its parts, is odd or even."""
-        if isinstance(parity, Parts):
-            return parity._replace(of=tuple(map(self.settled, parity.of)))
-        return self.whole(parity)
+        return mapped(parity, self.whole)
 
     def reduced(self, vector: int) -> int:
         """The remainder of a vector after reduction by all demands: 0 if they imply that it vanishes."""

@@ -24,10 +24,12 @@ from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chose
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
+    as_slices,
     concatenated,
     contracted_with,
     cuts_of,
     joined,
+    mapped,
     new_axis,
     part_at,
     slice_written,
@@ -40,7 +42,7 @@ from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_
 
 _ODD = {
     *(*ODD, *SAME, *LINEAR),
-    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "split", "unstack"),
+    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack"),
     "optimization_barrier",
 }
 
@@ -143,7 +145,7 @@ def _run_closed(
             forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
         return forms[atom]
 
-    for equation in program.equations:
+    for equation in itertools.chain.from_iterable(map(as_slices, program.equations)):
         operands = list(map(read, equation.invars))
         # constants enter called programs as constants: choices by them are made inside
         inner, given_ = called(equation), [constant_of(atom, program.constants) for atom in equation.invars]
@@ -194,8 +196,8 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     if found is None:
         return _step(step, operands)
     first, parts = found
-    if name in ("slice", "split", "unstack"):
-        return _slices(equation, demands.settled(parts), demands)
+    if name in ("slice", "unstack"):
+        return _slices(equation, mapped(parts, lambda part: _step(step, [part])[0]), demands)
     axis = new_axis(equation, first, *parts[:2]) if name in _APART else None
     along = contracted_with(equation, first, parts.axis)
     if axis is None and along is None:
@@ -238,17 +240,16 @@ def _written_over(equation: Any, written: tuple[int, int, int], operands: list[P
 
 def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
     """Parities of slices."""
-    name, params, (shape, *_) = equation.primitive.name, equation.params, shapes_of(equation.invars)
-    if name == "slice":
+    params, (shape, *_) = equation.params, shapes_of(equation.invars)
+    if equation.primitive.name == "slice":
         bounds = zip(
             params["start_indices"], params["limit_indices"], params["strides"] or (1,) * len(shape), strict=True
         )
         return [_within(parts, [(start, stop) if step == 1 else None for start, stop, step in bounds], demands)]
-    axis, every = params["axis"], [(0, size) for size in shape]
-    ends = itertools.accumulate(params.get("sizes", (1,) * shape[axis]), initial=0)
-    held = [_within(parts, [*every[:axis], b, *every[axis + 1 :]], demands) for b in itertools.pairwise(ends)]
     # unstacking takes its axis away
-    return [without_axis(parity, axis) for parity in held] if name == "unstack" else held
+    axis, every = params["axis"], [(0, size) for size in shape]
+    ends = ((k, k + 1) for k in range(shape[axis]))
+    return [without_axis(_within(parts, [*every[:axis], b, *every[axis + 1 :]], demands), axis) for b in ends]
 
 
 def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Demands) -> Parity:

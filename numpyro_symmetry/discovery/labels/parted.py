@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax import lax
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.values import Known
@@ -47,6 +48,33 @@ def cuts_of(parity: Any) -> dict[int, set[tuple[int, ...]]]:
         for axis, sizes in itertools.chain.from_iterable(cuts_of(one).items() for one in parity.of):
             found[axis] = found.get(axis, set()) | sizes
     return found
+
+
+def as_slices(equation: Any) -> list[Any]:
+    """A split as the slices that it is: operations of one result each; any other operation as it is."""
+    if equation.primitive.name != "split":
+        return [equation]
+    (shape,), axis = shapes_of(equation.invars), equation.params["axis"]
+    ends = itertools.accumulate(equation.params["sizes"], initial=0)
+    return [
+        equation.replace(
+            primitive=lax.slice_p,
+            outvars=[var],
+            params={
+                "start_indices": tuple(start if k == axis else 0 for k in range(len(shape))),
+                "limit_indices": tuple(stop if k == axis else size for k, size in enumerate(shape)),
+                "strides": None,
+            },
+        )
+        for var, (start, stop) in zip(equation.outvars, itertools.pairwise(ends), strict=True)
+    ]
+
+
+def mapped(parity: Any, function: Callable[[Any], Any]) -> Any:
+    """What a function makes of a parity, part by part."""
+    if not isinstance(parity, Parts):
+        return function(parity)
+    return joined(parity.axis, parity.sizes, [mapped(one, function) for one in parity.of])
 
 
 def part_at(parity: Any, axis: int, position: int) -> Any:
