@@ -673,6 +673,10 @@ def scanned_gates(w, x):
         (lambda w, x: [(w * w.sum(0)).sum() ** 2, (w[:1, :2] * w[1:, :2].sum()).sum()], BOTH),
         (lambda w, x: [(w[:, 2:] * jnp.concatenate([w[:, :2], w[:, :2]], axis=1)).sum() ** 2], BOTH),
         (lambda w, x: [jnp.concatenate([w[:1], w[1:] ** 3], axis=0)[:, 2:].sum() ** 2], BOTH),
+        (lambda w, x: [jnp.concatenate([w, jnp.ones((3, 2))], axis=1)[1:, 2:6].sum() ** 2 + w[:1].sum() ** 2], BOTH),
+        (lambda w, x: [jnp.concatenate([w[:, 2:], w], axis=1)[:, 1:6].sum() ** 2 * w[0, 0]], BOTH),
+        (lambda w, x: [jnp.concatenate([w, w[:2]], axis=0)[2:, :2].sum() ** 2 + w[:1, 2:].sum() ** 2], BOTH),
+        (lambda w, x: [jnp.concatenate([w, w[:, :0]], axis=1)[:1].sum() ** 2 + w[1:, :2].sum()], BOTH),
         (lambda w, x: [sum(row[2:].sum() ** 2 * jnp.cos(row[:2].sum()) for row in w)], BOTH),
         # written over slices: of constants, of each other
         (lambda w, x: [jnp.square(jnp.ones((3, 7)).at[:, :6].set(w)).sum() + w.sum() ** 2], COLUMNS),

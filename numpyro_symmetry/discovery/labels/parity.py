@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chose
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
+    along,
     as_slices,
     concatenated,
     contracted_with,
@@ -31,7 +32,6 @@ from numpyro_symmetry.discovery.labels.parted import (
     joined,
     mapped,
     new_axis,
-    part_at,
     slice_written,
     with_axis,
     without_axis,
@@ -199,8 +199,8 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     if name in ("slice", "unstack"):
         return _slices(equation, mapped(parts, lambda part: _step(step, [part])[0]), demands)
     axis = new_axis(equation, first, *parts[:2]) if name in _APART else None
-    along = contracted_with(equation, first, parts.axis)
-    if axis is None and along is None:
+    summed = contracted_with(equation, first, parts.axis)
+    if axis is None and summed is None:
         return _step_apart(step, [demands.agree(parts.of) if k == first else p for k, p in enumerate(operands)])
 
     def of_parts(operand: int, parity: Parity) -> list[Parity]:
@@ -208,14 +208,14 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
         for other, sizes in cuts_of(parity).items():
             if (operand, other) == (first, parts.axis) or (
                 operand != first
-                and (other == along if axis is None else new_axis(equation, operand, other, parts.sizes) == axis)
+                and (other == summed if axis is None else new_axis(equation, operand, other, parts.sizes) == axis)
             ):
                 parity = parity if sizes == {parts.sizes} else demands.whole(parity)
-                return [part_at(parity, other, k) for k in range(len(parts.of))]
+                return [along(parity, other, lambda own, k=k: own.of[k]) for k in range(len(parts.of))]
         return [parity] * len(parts.of)
 
     # in a sum over parts every part has to be odd or even: it cannot be mirrored apart from the others
-    beside = operands if along is None else list(map(demands.settled, operands))
+    beside = operands if summed is None else list(map(demands.settled, operands))
     each = [
         _step_apart(step, list(met))[0] for met in zip(*itertools.starmap(of_parts, enumerate(beside)), strict=True)
     ]
@@ -234,8 +234,7 @@ def _written_over(equation: Any, written: tuple[int, int, int], operands: list[P
     values = [_within(demands.settled(operands[0]), bounds, demands) for bounds in slices]
     sizes = [tuple(stop - start for start, stop in bounds) for bounds in slices]
     values[1] = demands.settled(operands[place]) if shapes[place] == sizes[1] else demands.whole(operands[place])
-    held = [(at, value) for at, value in zip(sizes, values, strict=True) if at[axis]]
-    return concatenated(axis, *zip(*held, strict=True))
+    return concatenated(axis, sizes, values)
 
 
 def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
@@ -254,14 +253,12 @@ def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
 
 def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Demands) -> Parity:
     """The parity of a slice, from start to stop along each axis; ``None`` along one of which entries are left out."""
-    if not isinstance(parity, Parts):
-        return parity
-    bound = bounds[parity.axis]
-    if bound is not None and bound[0] == bound[1]:
-        return None
-    held = parity if bound is None else parity.over(*bound)
-    each = [_within(one, bounds, demands) for one in held.of]
-    return demands.agree(each) if bound is None else joined(held.axis, held.sizes, each)
+    for axis, bound in enumerate(bounds):
+        if bound is None:
+            parity = along(parity, axis, lambda parts: demands.agree(parts.of))
+        else:
+            parity = along(parity, axis, lambda parts, bound=bound: parts.over(*bound))
+    return parity
 
 
 def _step(step: _Step, operands: list[Parity]) -> list[Parity]:

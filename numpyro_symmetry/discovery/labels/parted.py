@@ -27,12 +27,16 @@ class Parts(NamedTuple):
     sizes: tuple[int, ...]
     of: tuple[Any, ...]
 
-    def over(self, start: int, stop: int) -> Parts:
-        """The parts in a slice of the axis."""
-        ends = list(itertools.accumulate(self.sizes, initial=0))
-        held = [min(stop, end) - max(start, begin) for begin, end in itertools.pairwise(ends)]
-        sizes, of = zip(*((size, one) for size, one in zip(held, self.of, strict=True) if size > 0), strict=True)
-        return Parts(self.axis, sizes, of)
+    @property
+    def ends(self) -> list[int]:
+        """Where parts begin and end."""
+        return list(itertools.accumulate(self.sizes, initial=0))
+
+    def over(self, start: int, stop: int) -> Any:
+        """The parity of a slice of the axis; ``None`` of an empty one."""
+        held = [min(stop, end) - max(start, begin) for begin, end in itertools.pairwise(self.ends)]
+        met = [(size, one) for size, one in zip(held, self.of, strict=True) if size > 0]
+        return joined(self.axis, *zip(*met, strict=True)) if met else None
 
 
 def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
@@ -77,22 +81,24 @@ def mapped(parity: Any, function: Callable[[Any], Any]) -> Any:
     return joined(parity.axis, parity.sizes, [mapped(one, function) for one in parity.of])
 
 
-def part_at(parity: Any, axis: int, position: int) -> Any:
-    """The parity of one of the parts along an axis; of all where it is not cut."""
+def along(parity: Any, axis: int, function: Callable[[Parts], Any]) -> Any:
+    """What a function makes of the parts along one axis, of each part along other axes by itself."""
     if not isinstance(parity, Parts):
         return parity
     if parity.axis == axis:
-        return parity.of[position]
-    return joined(parity.axis, parity.sizes, [part_at(one, axis, position) for one in parity.of])
+        return function(parity)
+    return joined(parity.axis, parity.sizes, [along(one, axis, function) for one in parity.of])
 
 
 def concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequence[Any]) -> Any:
     """The parity of values put end to end, some of which may have parts along that axis already."""
-    every = [
-        p if isinstance(p, Parts) and p.axis == axis else Parts(axis, (shape[axis],), (p,))
-        for p, shape in zip(operands, shapes, strict=True)
-    ]
-    return joined(axis, [size for p in every for size in p.sizes], [one for p in every for one in p.of])
+    sizes, of = list[int](), list[Any]()
+    for parity, shape in zip(operands, shapes, strict=True):
+        cuts = (end for one in cuts_of(parity).get(axis, ()) for end in itertools.accumulate(one))
+        for start, stop in itertools.pairwise(sorted({0, shape[axis], *cuts})):
+            sizes.append(stop - start)
+            of.append(along(parity, axis, lambda parts, start=start, stop=stop: parts.over(start, stop)))
+    return joined(axis, sizes, of) if of else None
 
 
 def without_axis(parity: Any, axis: int) -> Any:
