@@ -645,10 +645,16 @@ def scanned_gates(w, x):
     return [(state**2).sum() + (each[:, :, :2].sum() * state[:, :1] * state[:, 1:]).sum()]
 
 
+def scaled_each(w, x):
+    """A value times one number after another, put on top of each other by a loop."""
+    return jax.lax.scan(lambda carry, number: (carry, w * number), 0.0, x[:, 0, 0])[1]
+
+
 @pytest.mark.parametrize(
     ("function", "cuts"),
     [
         (scanned_gates, BOTH),
+        (lambda w, x: [scaled_each(w[0], x)[:, :2].sum() ** 2 + scaled_each(w[1:, 2:], x)[:, 1].sum()], BOTH),
         # each by itself
         (lambda w, x: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], COLUMNS),
         (lambda w, x: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], COLUMNS),
