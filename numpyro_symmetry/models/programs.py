@@ -14,7 +14,7 @@ import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
 
 import jax
@@ -85,8 +85,16 @@ def _context(*, double: bool) -> ExitStack:
 
 
 def _compiling() -> AbstractContextManager[Any]:
-    """A context in which what is compiled ahead of its calls may be, and may be called: under `jax.disable_jit` too."""
-    return jax.disable_jit(False) if jax.config.jax_disable_jit else nullcontext()  # pyright: ignore[reportAttributeAccessIssue]
+    """A context in which what is compiled ahead of its calls may be, and may be called, also where JAX is debugged.
+
+    Programs are asked about points at which they may well be infinite or undefined.
+    """
+    stack = ExitStack()
+    debugging = {"jax_disable_jit": jax.disable_jit, "jax_debug_nans": jax.debug_nans, "jax_debug_infs": jax.debug_infs}
+    for option, context in debugging.items():
+        if getattr(jax.config, option):
+            stack.enter_context(context(False))
+    return stack
 
 
 class Program(NamedTuple):
