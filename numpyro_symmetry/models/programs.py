@@ -14,7 +14,7 @@ import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -84,17 +84,11 @@ def _context(*, double: bool) -> ExitStack:
     return stack
 
 
-def _compiling() -> AbstractContextManager[Any]:
-    """A context in which what is compiled ahead of its calls may be, and may be called, also where JAX is debugged.
-
-    Programs are asked about points at which they may well be infinite or undefined.
-    """
-    stack = ExitStack()
-    debugging = {"jax_disable_jit": jax.disable_jit, "jax_debug_nans": jax.debug_nans, "jax_debug_infs": jax.debug_infs}
-    for option, context in debugging.items():
-        if getattr(jax.config, option):
-            stack.enter_context(context(False))
-    return stack
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """A context in which what is compiled ahead of its calls may be, and may be infinite, while JAX is debugged too."""
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        yield
 
 
 class Program(NamedTuple):
