@@ -280,7 +280,7 @@ def _refuse_no_losses(table: Array, share: float) -> None:
 def _above_chord(t: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Values along a path, which is the first axis, less the chord between their ends."""
     share = t.reshape(-1, *(1,) * (values.ndim - 1))
-    return values - (1 - share) * values[0] - share * values[-1]
+    return (values - values[0]) - share * (values[-1] - values[0])
 
 
 def _gaussian(side: Any) -> DiagonalGaussian:
