@@ -43,7 +43,8 @@ def test_losses_of_zero_and_one_are_the_same_of_every_type(dtype, ends):
     def wrong(values, dtype):
         return (jnp.abs(jnp.linspace(-1.0, 2.0, 300) - values["w"]) > 0.4).astype(dtype)
 
-    found, expected = (loss_barrier(lambda v, d=d: wrong(v, d), *ends, num_draws=50) for d in (dtype, "float32"))
+    with jax.numpy_dtype_promotion("strict"):
+        found, expected = (loss_barrier(lambda v, d=d: wrong(v, d), *ends, num_draws=50) for d in (dtype, "float32"))
     np.testing.assert_array_equal(found.loss, expected.loss)
     assert found.barrier == expected.barrier
 
