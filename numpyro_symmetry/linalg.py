@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import scipy.linalg  # noqa: F401  loads the LAPACK that XLA calls
 from jax import Array, lax
 from threadpoolctl import ThreadpoolController
@@ -35,6 +36,12 @@ def hold_lapack_to_one_thread() -> None:
         of_scipy = [library for library in libraries if "scipy" in PurePath(library.filepath).parent.name]
         for library in of_scipy or libraries:
             library.set_num_threads(1)
+
+
+def at_least_single(values: Array) -> Array:
+    """Numbers in single precision, or in double: whole numbers have no means, and halves too coarse ones."""
+    # said in NumPy's types: JAX refuses to join two of its own under `jax_numpy_dtype_promotion="strict"`
+    return values.astype(jax.dtypes.canonicalize_dtype(np.promote_types(values.dtype, np.float32)))
 
 
 def product(left: Array, right: Array) -> Array:

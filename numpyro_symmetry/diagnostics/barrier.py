@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import logsumexp
 
+from numpyro_symmetry.linalg import at_least_single
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.steps import say, saying, track
@@ -244,7 +245,7 @@ def _along(
         def one(draw_key: Array) -> Array:
             found = jnp.asarray(as_real_array(loss(values(share, draw_key)), "What loss returned", TypeError))
             # whole numbers without a sign have no negative, and halves no mean
-            return -found.astype(jnp.promote_types(found.dtype, jnp.float32))
+            return -at_least_single(found)
 
         return jax.lax.map(one, keys)
 
@@ -280,7 +281,7 @@ def _refuse_no_losses(table: Array, share: float) -> None:
 def _above_chord(t: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Values along a path, which is the first axis, less the chord between their ends."""
     share = t.reshape(-1, *(1,) * (values.ndim - 1))
-    return values - (1 - share) * values[0] - share * values[-1]
+    return (values - values[0]) - share * (values[-1] - values[0])
 
 
 def _gaussian(side: Any) -> DiagonalGaussian:

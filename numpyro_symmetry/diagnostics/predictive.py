@@ -11,6 +11,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.linalg import at_least_single
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.elements import broadcast
@@ -103,8 +104,7 @@ def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
         if not isinstance(values, Tracer) and not _is_distribution(np.asarray(values, float)):
             raise SymmetryError(f"{name} is not a distribution over its last axis: pass probabilities, not logits.")
     # classes marked by whole numbers without a sign, or by truth values, have no negative differences
-    p, q = (x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in (p, q))
-    return p, q
+    return at_least_single(p), at_least_single(q)
 
 
 def _is_distribution(values: np.ndarray) -> bool:

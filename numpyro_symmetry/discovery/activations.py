@@ -21,6 +21,7 @@ from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.messages import not_finite_message
+from numpyro_symmetry.linalg import at_least_single
 from numpyro_symmetry.models.compat import body_of, bound, consts_of, inlined
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
@@ -172,7 +173,7 @@ class _Seen(NamedTuple):
 
     def of(self, value: Array, *, signed: bool) -> Array:
         """The value as ``(num_data, *cells, n)``, each unit of norm one, and centred unless it is signed."""
-        last = jnp.moveaxis(value.astype(jnp.result_type(value, jnp.float32)), self.axes, range(-len(self.axes), 0))
+        last = jnp.moveaxis(at_least_single(value), self.axes, range(-len(self.axes), 0))
         flat = last.reshape(-1, *last.shape[last.ndim - len(self.axes) :])
         flat = flat if signed else flat - flat.mean(0)
         size = jnp.sqrt(jnp.square(flat).sum(0))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
@@ -88,8 +87,7 @@ def read_question(
             f"a {type(model_args).__name__}."
         )
     args, kwargs = gathered(as_model_arguments(model_args, model_kwargs, of))
-    # under jit even an array of zeros is traced
-    refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
+    refuse_tracers(f"{what}()", args, kwargs, rng_key)
     refuse_masked_arguments(args, kwargs, of)
     key = key_or_fixed(rng_key)
     if argnum is not None:

@@ -171,7 +171,7 @@ _log_probability_of_identity.defvjp(_probability_forward, _probability_backward)
 
 def _is_still_free(order: Array) -> Array:
     """Whether, at step k, column j has not been taken yet and is not being taken now."""
-    return _turns(order) > jnp.arange(order.shape[0])[:, None]
+    return _turns(order) > jnp.arange(order.shape[0], dtype=order.dtype)[:, None]
 
 
 def _turns(order: Array) -> Array:

@@ -133,7 +133,8 @@ def refine(
     batch_size
         Data in a batch. A tenth of the batches, at most five, is held aside.
     optimizer
-        An optimizer of Optax, for the logits; by default ``optax.adam(0.1)``.
+        An optimizer of Optax, for the logits; by default ``optax.adam(0.1)``, whose ``eps`` of 1e-8 hardly moves where
+        slopes are as small: give a loss of about that size in larger units.
     rng_key
         JAX random key of the order of the data; fixed by default. The same key gives the same answer.
     progress_bar

@@ -6,7 +6,7 @@ Knows neither symmetries nor elements.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -86,7 +86,13 @@ def geodesic(self: DiagonalGaussian, other: DiagonalGaussian, t: ArrayLike) -> D
     if share.ndim or not (isinstance(t, Tracer) or 0.0 <= float(share) <= 1.0):
         raise ValueError(f"t must be one number from 0 to 1, the share of the way; got {t!r}.")
     xp = module_of((self, other, t))
-    return jax.tree.map(lambda a, b: (1 - t) * xp.asarray(a) + t * xp.asarray(b), self, other)
+
+    def between(a: Any, b: Any) -> Any:
+        # from the nearer end, so that both ends are what they are, and what does not differ stays far from zero too
+        a, b = xp.asarray(a), xp.asarray(b)
+        return xp.where(share < 0.5, a + t * (b - a), b - (1 - t) * (b - a))
+
+    return jax.tree.map(between, self, other)
 
 
 def barycenter(gaussians: Sequence[DiagonalGaussian], weights: Sequence[float] | None = None) -> DiagonalGaussian:

@@ -14,7 +14,7 @@ import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -84,9 +84,11 @@ def _context(*, double: bool) -> ExitStack:
     return stack
 
 
-def _compiling() -> AbstractContextManager[Any]:
-    """A context in which what is compiled ahead of its calls may be, and may be called: under `jax.disable_jit` too."""
-    return jax.disable_jit(False) if jax.config.jax_disable_jit else nullcontext()  # pyright: ignore[reportAttributeAccessIssue]
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """A context in which what is compiled ahead of its calls may be, and may be infinite, while JAX is debugged too."""
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        yield
 
 
 class Program(NamedTuple):

@@ -358,16 +358,17 @@ def is_traced(*trees: Any) -> bool:
 
 
 def refuse_tracers(what: str, *trees: Any) -> None:
-    """Refuse to go on where something is being traced and numbers are needed.
+    """Refuse to go on where something is being traced and numbers are needed: under `jit`, constants too.
 
     Raises
     ------
     TypeError
         Naming what cannot run under `jit`.
     """
-    if is_traced(*trees):
+    if is_traced(jnp.zeros(()), *trees):
         raise TypeError(
-            f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
+            f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in; of "
+            "constants alone also under jax.ensure_compile_time_eval()."
         )
 
 

@@ -149,7 +149,7 @@ def test_keys_are_asked_for_where_they_are_needed(name):
 @every_estimator
 @pytest.mark.parametrize("x64", [False, True])
 def test_precision_is_that_of_the_table(name, x64):
-    with jax.enable_x64(x64):
+    with jax.enable_x64(x64), jax.numpy_dtype_promotion("strict"):
         table = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3)), np.float64 if x64 else np.float32)
         value = mutual_information(table, estimator=KNOWN[name], rng_key=jax.random.key(0))
         assert value.dtype == table.dtype

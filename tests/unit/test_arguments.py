@@ -126,7 +126,7 @@ def scaling():
     return ns.find_scaling(network, given, ns.find_symmetry(network, given, argnum=0))
 
 
-# what is called -> a call with ``x``, three values, and ``draws`` of them, under jit
+# what is called -> a call with ``x``, three values, and ``draws`` of them, which are traced
 OUTSIDE_JIT = {
     "match": lambda x, draws: ns.match({"loc": x}, {"loc": x}, LOC),
     "merge": lambda x, draws: ns.merge([{"loc": x}, {"loc": x}], LOC),
@@ -139,7 +139,7 @@ OUTSIDE_JIT = {
     "of_gaussian": lambda x, draws: ns.AutoSymmetrized.of_gaussian(
         three, ns.DiagonalGaussian({"loc": x}, {"loc": x + 1.0}), LOC
     ),
-    "rebase": lambda x, draws: ns.rebase({"loc": draws}, LOC),
+    "What reads draws (rebase, report, compare)": lambda x, draws: ns.rebase({"loc": draws}, LOC),
     "StephensCost": lambda x, draws: ns.rebase({"loc": DRAWS}, LOC, cost=ns.StephensCost(jnp.ones((4, 10, 5, 3)) * x)),
     "AllocationCost": lambda x, draws: ns.rebase(
         {"loc": DRAWS}, LOC, cost=ns.AllocationCost(jnp.zeros((4, 10, 5), int) + x[0].astype(int))
@@ -171,10 +171,18 @@ BEFORE = {"symmetrized": relabelled, "prior_conformity": relabelled, "balanced":
 
 
 @pytest.mark.parametrize("name", OUTSIDE_JIT)
-def test_what_needs_numbers_says_so_under_jit(name):
+def test_what_needs_numbers_says_so_under_vmap(name):
     BEFORE.get(name, int)()
     with pytest.raises(TypeError, match=rf"^{re.escape(name)}.* (needs numbers and )?cannot run under jit"):
-        jax.jit(lambda x, draws: OUTSIDE_JIT[name](x, draws) and 0.0)(VALUES, DRAWS)
+        jax.vmap(lambda x, draws: OUTSIDE_JIT[name](x, draws) and 0.0)(np.stack([VALUES] * 2), np.stack([DRAWS] * 2))
+
+
+@pytest.mark.parametrize("name", OUTSIDE_JIT)
+def test_what_needs_numbers_says_so_under_jit_of_constants(name):
+    """What is known is known under jit, but nothing that is computed of it."""
+    BEFORE.get(name, int)()
+    with pytest.raises(TypeError, match="needs numbers and cannot run under jit"):
+        jax.jit(lambda scale: OUTSIDE_JIT[name](VALUES, DRAWS) and scale)(1.0)
 
 
 def test_all_that_needs_numbers_has_a_row():

@@ -1334,12 +1334,12 @@ TRACES = [
         ("AllocationCost", "()"),
     ),
     Bad(
-        "a cost under jit",
-        lambda w: jax.jit(lambda p: ns.rebase(w.draws, w.symmetry, cost=ns.StephensCost(p)).objective)(
-            jnp.ones((2, 30, 4, 3))
+        "a cost under vmap",
+        lambda w: jax.vmap(lambda p: ns.rebase(w.draws, w.symmetry, cost=ns.StephensCost(p)).objective)(
+            jnp.ones((1, 2, 30, 4, 3))
         ),
         TypeError,
-        ("StephensCost", "jit"),
+        ("StephensCost", "vmap"),
     ),
     Bad(
         "probabilities ragged",

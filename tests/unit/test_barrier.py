@@ -43,7 +43,8 @@ def test_losses_of_zero_and_one_are_the_same_of_every_type(dtype, ends):
     def wrong(values, dtype):
         return (jnp.abs(jnp.linspace(-1.0, 2.0, 300) - values["w"]) > 0.4).astype(dtype)
 
-    found, expected = (loss_barrier(lambda v, d=d: wrong(v, d), *ends, num_draws=50) for d in (dtype, "float32"))
+    with jax.numpy_dtype_promotion("strict"):
+        found, expected = (loss_barrier(lambda v, d=d: wrong(v, d), *ends, num_draws=50) for d in (dtype, "float32"))
     np.testing.assert_array_equal(found.loss, expected.loss)
     assert found.barrier == expected.barrier
 
@@ -72,6 +73,23 @@ def test_the_error_is_that_of_repeated_runs():
 def test_no_barrier_between_equal_ends():
     found = loss_barrier(loss, gaussian(0.5, 0.3), gaussian(0.5, 0.3))
     assert found.barrier == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_no_barrier_between_equal_ends_far_from_zero(unit, dtype):
+    """Of numbers a million times as large as what they differ by, no rounding passes for a way."""
+    far = {"w": (unit * (1e6 + np.random.default_rng(0).normal(size=20))).astype(dtype)}
+    found = loss_barrier(lambda v: (v["w"] / unit - 1e6) ** 2, far, far, num_points=31)
+    assert (found.barrier, np.ptp(found.loss), np.abs(found.excess).max()) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_path_begins_and_ends_at_its_ends(dtype):
+    a, b = (DiagonalGaussian({"w": np.array(x, dtype)}, {"w": np.array(1.0, dtype)}) for x in (1e8, 1.2345678e-8))
+    for t, end in ((0.0, a), (1.0, b)):
+        assert a.geodesic(b, t).loc["w"] == end.loc["w"]
+        assert jax.jit(a.geodesic)(b, t).loc["w"] == jnp.asarray(end.loc["w"])
 
 
 def test_linear_path_of_gaussians_goes_through_their_means():

@@ -520,11 +520,32 @@ def test_an_invalid_parameter_is_named_as_numpyro_names_it(asked):
         asked(lambda y: model(1.0, y), (np.zeros(3),))
 
 
-@pytest.mark.parametrize("context", [jax.checking_leaks, jax.disable_jit])
-@pytest.mark.parametrize("asked", [find_symmetry, lambda model, args: check_symmetry(model, MLP, args)])
-def test_what_is_asked_while_jax_is_being_debugged_is_answered(asked, context):
-    with context():
-        asked(network, (X, Y))
+def weighted(y):
+    """Numbers that are no probabilities are among those that are tried, and their density is none."""
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+    loc = normal("loc", 3)
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, 1.0)), obs=y)
+
+
+DEBUGGING = {
+    "leaks": jax.checking_leaks,
+    "nothing compiled": jax.disable_jit,
+    "not a number": partial(jax.debug_nans, True),
+    "infinities": partial(jax.debug_infs, True),
+}
+
+
+@pytest.mark.parametrize("how", DEBUGGING)
+@pytest.mark.parametrize(
+    ("model", "symmetry", "args"),
+    [(network, MLP, (X, Y)), (weighted, Symmetry.mixture("weights", "loc"), (Y,))],
+    ids=["network", "mixture"],
+)
+def test_what_is_asked_while_jax_is_being_debugged_is_answered(model, symmetry, args, how):
+    with DEBUGGING[how]():
+        assert check_symmetry(model, symmetry, args).status == "passed"
+        assert find_symmetry(model, args).groups
 
 
 def test_priors_alone_prove_nothing():

@@ -76,8 +76,14 @@ def both(x, y):
     observe(jnp.tanh(jnp.outer(x, w)) @ v + number("a") * number("b") * x, y)
 
 
+def beside_no_entries(x, y):
+    vector("none", 0)
+    one_unit(x, y)
+
+
 NEGATED = [
     (one_unit, {"w1": 1, "w2": 1}),
+    (beside_no_entries, {"w1": 1, "w2": 1}),
     (one_factor, {"a": 1, "theta": 1}),
     (in_a_scan, {"a": 1, "b": 1}),
     (in_a_branch, {"a": 1, "b": 1}),

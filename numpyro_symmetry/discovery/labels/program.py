@@ -120,7 +120,8 @@ def _read(
     return read._replace(
         names={name: axis_names(trace.get(name), len(values[name].shape)) for name in read.names},
         priors={name: trace[name]["fn"] for name in read.names if name in trace and trace[name]["type"] == "sample"},
-        signs=[_is_real(trace, name) for name in read.names],
+        # the sign of a site without entries changes nothing
+        signs=[0 not in sites.shapes[name] and _is_real(trace, name) for name in read.names],
     )
 
 
@@ -131,7 +132,7 @@ def read_function(outputs: Outputs) -> TracedLogJoint:
     data = Data(dict(enumerate(jax.tree.leaves((outputs.args, outputs.kwargs)))), {}, {})
     ways = ways_to_give(outputs.args, outputs.kwargs)
     read = _opaque(outputs, values, data, ways, lambda own: [outputs.program(own)])
-    real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
+    real = {name for name, x in values.items() if x.size and jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
     return read._replace(signs=[name in real & read.used for name in read.names])
 
 

@@ -276,7 +276,7 @@ def _summed_as(place: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Values that add up as those of a point do: weights to one along the last axis, contrasts to zero along any."""
     if place.ndim and (place >= 0).all() and np.allclose(place.sum(-1), 1.0, rtol=1e-6):
         return values / values.sum(-1, keepdims=True)
-    for axis in range(place.ndim if place.dtype.kind == "f" else 0):
+    for axis in range(place.ndim if place.dtype.kind == "f" and place.size else 0):
         if (np.abs(place.sum(axis)) <= 1e-6 * np.abs(place).sum(axis)).all():
             values = values - values.mean(axis, keepdims=True)
     return values
