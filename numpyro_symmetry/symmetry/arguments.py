@@ -367,8 +367,7 @@ def refuse_tracers(what: str, *trees: Any) -> None:
     """
     if is_traced(jnp.zeros(()), *trees):
         raise TypeError(
-            f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in; of "
-            "constants alone also under jax.ensure_compile_time_eval()."
+            f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
         )
 
 
