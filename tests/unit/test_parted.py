@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from jax import lax
 
-from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
+from numpyro_symmetry.discovery.labels.parted import (
+    Parts,
+    along,
+    concatenated,
+    contracted_with,
+    joined,
+    new_axis,
+    with_axis,
+    without_axis,
+)
 
 WINDOWS = ("NWC", "WIO", "NWC")
 
@@ -80,7 +89,7 @@ def test_an_axis_becomes_the_one_whose_slices_change_with_its_own(name):
         for operand, value in enumerate(values):
             for axis in range(value.ndim):
                 if value.shape[axis] > 1:  # of an axis of one, every other is all there is
-                    found = {new_axis(equation, operand, axis)} - {None}
+                    found = {new_axis(equation, operand, axis, (1,) * value.shape[axis])} - {None}
                     assert found == axes_that_keep_slices_apart(function, values, operand, axis), (operand, axis)
 
 
@@ -104,10 +113,43 @@ def test_the_axes_of_a_sum_of_products_are_those_that_move_together_without_a_tr
 
 def test_parts_that_lie_in_a_slice():
     parts = Parts(0, (2, 3, 1), ("a", "b", "c"))
-    assert parts.over(0, 2) == (Parts(0, (2,), ("a",)), True)
-    assert parts.over(2, 6) == (Parts(0, (3, 1), ("b", "c")), True)
-    assert parts.over(1, 5) == (Parts(0, (2, 3), ("a", "b")), False)
-    assert parts.over(0, 3) == (Parts(0, (2, 3), ("a", "b")), False)
+    assert parts.over(0, 2) == "a"
+    assert parts.over(2, 6) == Parts(0, (3, 1), ("b", "c"))
+    assert parts.over(1, 5) == Parts(0, (1, 3), ("a", "b"))
+    assert parts.over(0, 3) == Parts(0, (2, 1), ("a", "b"))
+    assert parts.over(3, 3) is None
+
+
+def numbered(parity, shape):
+    """The parity of each entry."""
+    if not isinstance(parity, Parts):
+        return np.full(shape, parity)
+    sizes = [(*shape[: parity.axis], size, *shape[parity.axis + 1 :]) for size in parity.sizes]
+    return np.concatenate([numbered(one, size) for one, size in zip(parity.of, sizes, strict=True)], parity.axis)
+
+
+ROWS = Parts(0, (1, 3), ("a", Parts(1, (2, 1), ("b", "c"))))
+COLUMNS = Parts(1, (1, 1, 1), ("d", "a", Parts(0, (2, 2), ("a", "e"))))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("values", [(ROWS, COLUMNS), (COLUMNS, ROWS), (ROWS, "a", ROWS), ("a", COLUMNS)])
+def test_values_put_end_to_end_have_the_parities_of_their_entries(axis, values):
+    shape = (4, 3)
+    whole = concatenated(axis, [shape] * len(values), values)
+    expected = np.concatenate([numbered(one, shape) for one in values], axis)
+    np.testing.assert_array_equal(numbered(whole, expected.shape), expected)
+    for start in range(expected.shape[axis]):
+        for stop in range(start + 1, expected.shape[axis] + 1):
+            held = along(whole, axis, lambda parts, start=start, stop=stop: parts.over(start, stop))
+            within = expected.take(range(start, stop), axis)
+            np.testing.assert_array_equal(numbered(held, within.shape), within)
+
+
+def test_axes_are_numbered_on_where_one_is_put_in_or_taken_away():
+    assert with_axis(ROWS, 0) == Parts(1, (1, 3), ("a", Parts(2, (2, 1), ("b", "c"))))
+    assert with_axis(ROWS, 1) == Parts(0, (1, 3), ("a", Parts(2, (2, 1), ("b", "c"))))
+    assert without_axis(with_axis(ROWS, 1), 1) == ROWS
 
 
 def test_parts_of_one_parity_are_one():
