@@ -11,6 +11,7 @@ from numpyro_symmetry.discovery.labels.parted import (
     along,
     concatenated,
     contracted_with,
+    cuts_of,
     joined,
     new_axis,
     with_axis,
@@ -132,8 +133,18 @@ ROWS = Parts(0, (1, 3), ("a", Parts(1, (2, 1), ("b", "c"))))
 COLUMNS = Parts(1, (1, 1, 1), ("d", "a", Parts(0, (2, 2), ("a", "e"))))
 
 
+RAGGED = Parts(0, (1, 3), (Parts(1, (1, 2), ("a", "b")), Parts(1, (2, 1), ("b", "c"))))
+
+
+def test_parts_of_parts_may_be_cut_in_unlike_ways():
+    assert cuts_of(RAGGED) == {0: {(1, 3)}, 1: {(1, 2), (2, 1)}}
+    assert cuts_of("a") == {}
+
+
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("values", [(ROWS, COLUMNS), (COLUMNS, ROWS), (ROWS, "a", ROWS), ("a", COLUMNS)])
+@pytest.mark.parametrize(
+    "values", [(RAGGED, ROWS), (ROWS, COLUMNS), (COLUMNS, ROWS), (ROWS, "a", ROWS), ("a", COLUMNS)]
+)
 def test_values_put_end_to_end_have_the_parities_of_their_entries(axis, values):
     shape = (4, 3)
     whole = concatenated(axis, [shape] * len(values), values)

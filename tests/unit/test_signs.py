@@ -651,6 +651,10 @@ def scanned_gates(w, x):
     return [(state**2).sum() + (each[:, :, :2].sum() * state[:, :1] * state[:, 1:]).sum()]
 
 
+def first_of_rows(w):
+    return jax.lax.scan(lambda carry, row: (carry, row[0]), 0.0, w)[1]
+
+
 def scaled_each(w, x):
     """A value times one number after another, put on top of each other by a loop."""
     return jax.lax.scan(lambda carry, number: (carry, w * number), 0.0, x[:, 0, 0])[1]
@@ -690,12 +694,20 @@ def scaled_each(w, x):
         (lambda w, x: [jnp.concatenate([w, w[:2]], axis=0)[2:, :2].sum() ** 2 + w[:1, 2:].sum() ** 2], BOTH),
         (lambda w, x: [jnp.concatenate([w, w[:, :0]], axis=1)[:1].sum() ** 2 + w[1:, :2].sum()], BOTH),
         (lambda w, x: [sum(row[2:].sum() ** 2 * jnp.cos(row[:2].sum()) for row in w)], BOTH),
+        # cut in unlike ways, and row by row
+        (lambda w, x: [(w * jnp.concatenate([w[:, 3:], w[:, :3]], axis=1)).sum() ** 2], COLUMNS),
+        (lambda w, x: [(each := first_of_rows(w))[0] ** 2 + each[1:].sum() * each[0]], BOTH),
         # written over slices: of constants, of each other
+        (lambda w, x: [jnp.zeros((4, 6)).at[:3].set(w)[:, :2].sum() ** 2, w[:, 2:].sum() ** 2], COLUMNS),
         (lambda w, x: [jnp.square(jnp.ones((3, 7)).at[:, :6].set(w)).sum() + w.sum() ** 2], COLUMNS),
         (lambda w, x: [(jnp.ones((3, 4)).at[:, 1:].set(w[:, 2:5]) @ jnp.ones(4)).sum(), jnp.square(w).sum()], COLUMNS),
         (lambda w, x: [w.at[:, :2].set(w[:, 2:4]).sum() ** 2 + w[:, 2:].sum()], COLUMNS),
         (lambda w, x: [w.at[:, :2].set(w[:, 2:4]).sum() ** 2], COLUMNS),
         (lambda w, x: [jax.lax.dynamic_update_slice(w, w[:, 4:], (0, 9)).sum() * w[:, :2].sum()], COLUMNS),
+        (
+            lambda w, x: [jax.lax.dynamic_update_slice(w, x[:3, :2, 0], (0, 9))[:, 4:].sum() * w[:, 2:].sum() ** 2],
+            COLUMNS,
+        ),
         (lambda w, x: [jax.lax.dynamic_update_slice(w, w[:1, :2], (2, 0)).sum() * w[:, :2].sum()], BOTH),
         (lambda w, x: [jnp.abs(w.at[1].set(1.0)).sum() + w.at[0].set(0.0)[:, 0].sum() ** 2], BOTH),
         (lambda w, x: [(w[1:2, 0:0].sum() + 1.0) * w[0, 0] ** 2], BOTH),
