@@ -651,8 +651,8 @@ def scanned_gates(w, x):
     return [(state**2).sum() + (each[:, :, :2].sum() * state[:, :1] * state[:, 1:]).sum()]
 
 
-def first_of_rows(w):
-    return jax.lax.scan(lambda carry, row: (carry, row[0]), 0.0, w)[1]
+def ends_of_rows(w):
+    return jax.lax.scan(lambda carry, row: (carry, jnp.concatenate([row[:1], row[5:]])), 0.0, w)[1]
 
 
 def scaled_each(w, x):
@@ -696,7 +696,7 @@ def scaled_each(w, x):
         (lambda w, x: [sum(row[2:].sum() ** 2 * jnp.cos(row[:2].sum()) for row in w)], BOTH),
         # cut in unlike ways, and row by row
         (lambda w, x: [(w * jnp.concatenate([w[:, 3:], w[:, :3]], axis=1)).sum() ** 2], COLUMNS),
-        (lambda w, x: [(each := first_of_rows(w))[0] ** 2 + each[1:].sum() * each[0]], BOTH),
+        (lambda w, x: [(each[0] * each[1:].sum(0)).sum() for each in [ends_of_rows(w)]], BOTH),
         # written over slices: of constants, of each other
         (lambda w, x: [jnp.zeros((4, 6)).at[:3].set(w)[:, :2].sum() ** 2, w[:, 2:].sum() ** 2], COLUMNS),
         (lambda w, x: [jnp.square(jnp.ones((3, 7)).at[:, :6].set(w)).sum() + w.sum() ** 2], COLUMNS),

@@ -361,7 +361,8 @@ def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], dem
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    scanned = [without_axis(demands.whole(p) if 0 in cuts_of(p) else p, 0) for p in operands[start:]]
+    rows = [along(parity, 0, lambda parts: demands.agree(parts.of)) for parity in operands[start:]]
+    scanned = [without_axis(parity, 0) for parity in rows]
     inside, _ = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
     demands.agree_each(carry, operands[num_consts:start], inside[:num_carry])
     return [*carry, *(with_axis(demands.settled(parity), 0) for parity in inside[num_carry:])]
