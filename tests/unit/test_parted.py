@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from numpyro_symmetry.discovery.labels.demands import EVEN, Demands
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
     along,
@@ -155,6 +156,18 @@ def test_values_put_end_to_end_have_the_parities_of_their_entries(axis, values):
             held = along(whole, axis, lambda parts, start=start, stop=stop: parts.over(start, stop))
             within = expected.take(range(start, stop), axis)
             np.testing.assert_array_equal(numbered(held, within.shape), within)
+
+
+def test_parts_agree_one_by_one_where_they_are_cut_alike():
+    demands = Demands()
+    one, other = demands.unknown(), demands.unknown()
+    alike = [Parts(0, (2, 4), (one, other)), None, Parts(0, (2, 4), (one, EVEN))]
+    assert demands.agree(alike) == Parts(0, (2, 4), (one, other))
+    assert demands.rows == [other]
+    demands = Demands()
+    one, other = demands.unknown(), demands.unknown()
+    assert demands.agree([Parts(0, (2, 4), (one, other)), Parts(0, (4, 2), (one, other))]) == one
+    assert demands.reduced(one) == demands.reduced(other) != EVEN
 
 
 def test_axes_are_numbered_on_where_one_is_put_in_or_taken_away():
