@@ -698,6 +698,7 @@ def scaled_each(w, x):
         (lambda w, x: [(w * jnp.concatenate([w[:, 3:], w[:, :3]], axis=1)).sum() ** 2], COLUMNS),
         (lambda w, x: [(each[0] * each[1:].sum(0)).sum() for each in [ends_of_rows(w)]], BOTH),
         # written over slices: of constants, of each other
+        (lambda w, x: [jnp.zeros((3, 6)).at[1].set(w[0])[1:2].sum() ** 2], COLUMNS),
         (lambda w, x: [jnp.zeros((4, 6)).at[:3].set(w)[:, :2].sum() ** 2, w[:, 2:].sum() ** 2], COLUMNS),
         (lambda w, x: [jnp.square(jnp.ones((3, 7)).at[:, :6].set(w)).sum() + w.sum() ** 2], COLUMNS),
         (lambda w, x: [(jnp.ones((3, 4)).at[:, 1:].set(w[:, 2:5]) @ jnp.ones(4)).sum(), jnp.square(w).sum()], COLUMNS),
