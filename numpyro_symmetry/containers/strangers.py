@@ -107,7 +107,7 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int
     """
     refuse_masked(data)
     refuse_nested(data)
-    refuse_tracers("What reads draws", *data.values())
+    refuse_tracers("Reading draws", *data.values())
     refuse_draws_in_several_orders(data)
     values = {}
     for site, value in data.items():

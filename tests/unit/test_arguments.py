@@ -139,7 +139,7 @@ OUTSIDE_JIT = {
     "of_gaussian": lambda x, draws: ns.AutoSymmetrized.of_gaussian(
         three, ns.DiagonalGaussian({"loc": x}, {"loc": x + 1.0}), LOC
     ),
-    "What reads draws": lambda x, draws: ns.rebase({"loc": draws}, LOC),
+    "Reading draws": lambda x, draws: ns.rebase({"loc": draws}, LOC),
     "StephensCost": lambda x, draws: ns.rebase({"loc": DRAWS}, LOC, cost=ns.StephensCost(jnp.ones((4, 10, 5, 3)) * x)),
     "AllocationCost": lambda x, draws: ns.rebase(
         {"loc": DRAWS}, LOC, cost=ns.AllocationCost(jnp.zeros((4, 10, 5), int) + x[0].astype(int))

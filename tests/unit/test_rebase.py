@@ -663,7 +663,7 @@ def test_a_site_of_several_values_a_slot_orders_nothing():
 def test_what_runs_under_jit_is_told_so():
     import jax
 
-    with pytest.raises(TypeError, match="What reads draws needs numbers and cannot run under jit"):
+    with pytest.raises(TypeError, match="Reading draws needs numbers and cannot run under jit"):
         jax.jit(lambda values: rebase(values, traces.MIXTURE).elements)(VALUES)
 
 

@@ -119,20 +119,23 @@ def _renumbered(parity: Any, number: Callable[[int], int]) -> Any:
 
 def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, int, int] | None:
     """The axis along which a value is written over a slice of another, the slice's first index, and its size."""
-    name, (shape, *others) = equation.primitive.name, shapes_of(equation.invars)
-    if name == "scatter" and isinstance(given[1], Known) and math.prod(shape) <= places.MAX_FOLLOWED:
-        counted = 1 + np.arange(math.prod(others[1])).reshape(others[1])
-        indices = np.asarray(given[1].value)
-        write = places.SCATTERS["scatter"]
-        return places.slice_written(write(equation.params, np.zeros(shape, int), indices, counted), counted)
-    if name != "dynamic_update_slice":
+    name = equation.primitive.name
+    if name not in ("scatter", "dynamic_update_slice"):
         return None
+    shape, *others = shapes_of(equation.invars)
+    if name == "scatter":
+        if not isinstance(given[1], Known) or math.prod(shape) > places.MAX_FOLLOWED:
+            return None
+        counted = 1 + np.arange(math.prod(others[1])).reshape(others[1])
+        write = places.SCATTERS[name]
+        numbered = write(equation.params, np.zeros(shape, int), np.asarray(given[1].value), counted)
+        return places.slice_written(numbered, counted)
     in_part = [k for k, (n, size) in enumerate(zip(shape, others[0], strict=True)) if n != size]
     starts = [given[2 + k] for k in in_part]
     if len(in_part) != 1 or not isinstance(starts[0], Known):
         return None
     (axis,), size = in_part, others[0][in_part[0]]
-    return axis, int(np.clip(int(starts[0].value), 0, shape[axis] - size)), size
+    return axis, places.clamped(starts[0].value, shape[axis], size), size
 
 
 def new_axis(equation: Any, operand: int, axis: int, sizes: Sequence[int]) -> int | None:

@@ -112,6 +112,11 @@ def _places(
     return tuple(np.broadcast_arrays(*places)), inside
 
 
+def clamped(start: Any, whole: int, size: int) -> int:
+    """Where a slice of this size starts: within its axis, wherever it is said to."""
+    return int(np.clip(int(start), 0, whole - size))
+
+
 def slice_written(numbered: np.ndarray, counted: np.ndarray) -> tuple[int, int, int] | None:
     """The axis of which only a slice is written to, the others whole and in order; its first index, and its size.
 

@@ -169,7 +169,7 @@ def dynamic_slice(op: Operation) -> Axes:
             op.mix(op.meet(term, own))
             out.append(Uniform(1))
         elif isinstance(start, Known):
-            first = int(np.clip(int(start.value), 0, term.size - n))
+            first = places.clamped(start.value, term.size, n)
             out.append(part_of(op, term, first, first + n))
         else:
             op.walk.read_as_numbers(start)

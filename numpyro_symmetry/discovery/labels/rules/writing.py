@@ -34,7 +34,7 @@ def dynamic_update_slice(op: Operation) -> Axes:
     starts = op.operands[2:]
     in_part = [k for k, (whole, update) in enumerate(zip(*op.axes[:2], strict=True)) if whole.size != update.size]
     for k, (whole, update, start) in enumerate(zip(*op.axes[:2], starts, strict=True)):
-        first = int(np.clip(int(start.value), 0, whole.size - update.size)) if isinstance(start, Known) else None
+        first = places.clamped(start.value, whole.size, update.size) if isinstance(start, Known) else None
         if k not in in_part:
             out.append(op.meet(whole, update))
         elif first is not None and in_part == [k]:
