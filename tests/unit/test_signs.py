@@ -346,6 +346,16 @@ def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given(tail):
     assert text_of_group(find_symmetry(model, (X, Y))) == "S2 x ±S1"
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_signs_are_tried_where_a_function_that_saturates_shows_them(seed):
+    def model(y):
+        numpyro.sample("y", dist.Normal(jnp.tanh(500.0 * vector("w", 3).sum() ** 2), 1.0), obs=y)
+
+    # at nine points of ten no sign of any index changes anything
+    found = find_symmetry(model, (0.3,), rng_key=jax.random.key(seed))
+    assert text_of_group(found) == "S3 x ±S1"
+
+
 def scaled_units(shift=0.0):
     """Units that have no signs, under a scale that has one."""
 

@@ -30,6 +30,9 @@ class Effort(NamedTuple):
         Redrawn data sets: two data that are labelled by one of three classes agree in all five once in 243 times.
     num_elements_far
         Random elements of all groups at once for each far point, where a break may be seen at few indices only.
+    num_unseen
+        Points about the prior at which signs are tried that some of the first do not see: a function that saturates at
+        nine points of ten shows a wrong sign at six of them.
     max_cells
         Most cells in which a fibred group is tried, where no other group carries one cell to all others.
     max_orbits
@@ -54,6 +57,7 @@ class Effort(NamedTuple):
     num_about: int = 3
     num_redrawn: int = 5
     num_elements_far: int = 4
+    num_unseen: int = 64
     max_cells: int = 64
     max_orbits: int = 32
     max_blocks_in_part: int = 5

@@ -87,6 +87,11 @@ def _in_units(frozen: FrozenModel) -> FrozenModel:
     return frozen._replace(units=units)
 
 
+def more_points(evidence: Evidence, rng: np.random.Generator, count: int) -> Evidence:
+    """Other points about the prior, and none elsewhere."""
+    return evidence._replace(places=points(evidence.frozen, rng, count)[0], edges=[], far=[])
+
+
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     """The same evidence with points far out."""
     frozen = evidence.frozen

@@ -39,7 +39,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     wrong_actions,
 )
 from numpyro_symmetry.steps import track
-from numpyro_symmetry.symmetry import Element, Symmetry
+from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 
 # relative step of a group's sites that changes a log joint which depends on them by more than rounding
 _STEP = 1e-5
@@ -181,6 +181,21 @@ def holds_on(
 ) -> bool:
     """Whether all evidence proves a symmetry; none of it is made after the first that does not."""
     return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in evidence)
+
+
+def are_seen(evidence: Evidence, symmetry: Symmetry) -> bool:
+    """Whether zeros in place of one index where it has signs change more than its sites' own priors, at every point."""
+    frozen, action = evidence.frozen, Action.on(symmetry, evidence.places[0].values)
+
+    def is_seen(name: str, group: Group, at: Point) -> bool:
+        same, own = group.identity().permutation, frozen.alone.intersection(action.sites[name])
+        zero = np.ones_like(same)
+        zero[..., group.members()[0][0]] = 0
+        moved = action.move({name: SignedPermutation(same, zero)}, at.values)
+        return gap_to(frozen, at, moved, own).ratio > frozen.rounding.telling
+
+    signed = [(name, group) for name, group in action.symmetry.groups.items() if group.signed]
+    return all(is_seen(name, group, at) for name, group in signed for at in evidence.places)
 
 
 def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
