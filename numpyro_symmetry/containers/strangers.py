@@ -54,7 +54,10 @@ _STRANGERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
     (lambda x: isinstance(x, type), lambda x: f"the class {x.__name__}: pass an instance"),
     (
         lambda x: isinstance(x, str | os.PathLike),
-        lambda x: f"the path {str(x)!r}: read the file first, az.from_netcdf(path) or az.from_cmdstan(paths)",
+        lambda x: (
+            f"the path {str(x)!r}: read the file first, az.from_netcdf(path), or of Stan's draws "
+            "pandas.read_csv(path, comment='#')"
+        ),
     ),
     (lambda x: hasattr(x, "elements") and hasattr(x, "undo"), lambda x: f"a {_named(x)}: pass its draws, out.data"),
     (

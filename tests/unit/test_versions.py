@@ -1,12 +1,17 @@
-"""Versions of other packages with which numbers are wrong, and sums that one of them got wrong."""
+"""Versions of other packages with which numbers are wrong, sums that one got wrong, and names that they have."""
 
+import ast
 import linecache
+import pkgutil
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import numpyro_symmetry
 from numpyro_symmetry import SymmetryWarning
 from numpyro_symmetry.guides.linear.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.versions import warn_of_wrong_numbers
@@ -60,3 +65,30 @@ def test_the_warning_is_where_the_package_is_imported():
         package()
     (warning,) = caught
     assert linecache.getline(warning.filename, warning.lineno).strip() == "package()"
+
+
+MODULES = {"az": "arviz", "dist": "numpyro.distributions", "jnp": "jax.numpy", "np": "numpy", "nnx": "flax.nnx"}
+FOREIGN = re.compile(
+    r"\b((?:arviz|az|blackjax|dist|flax|jax|jnp|nnx|np|numpy|numpyro|optax|pandas|scipy|xarray)(?:\.[A-Za-z_]\w*)+)"
+)
+
+
+def names_of_others():
+    """Names of other packages in strings of this one: what messages tell to call, and docstrings."""
+    for file in Path(numpyro_symmetry.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from FOREIGN.findall(node.value)
+
+
+def test_names_of_other_packages_in_messages_are_there_in_this_version():
+    found = set(names_of_others())
+    assert len(found) > 80
+    missing = []
+    for name in found:
+        first, *rest = name.split(".")
+        try:
+            pkgutil.resolve_name(".".join([MODULES.get(first, first), *rest]))
+        except (AttributeError, ImportError):
+            missing.append(name)
+    assert not missing
