@@ -332,6 +332,17 @@ def test_numbers_overrule_a_rule_that_lies():
     assert "failed the numerical check" in found.explain()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_are_asked_where_a_function_that_is_constant_nearly_everywhere_is_not(seed):
+    def model(y):
+        w = normal("w", 3)
+        total = sum((k + 1) * w[k] for k in range(3))
+        numpyro.sample("y", dist.Normal(jnp.tanh(500.0 * total**2), 1.0), obs=y)
+
+    found = find_symmetry(model, (0.3,), rng_key=jax.random.key(seed), signs=False)
+    assert not found.groups
+
+
 def test_components_that_a_loop_takes_apart_are_found_by_numbers():
     def model(y):
         weights, loc = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3))), normal("loc", 3)

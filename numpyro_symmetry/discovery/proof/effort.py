@@ -31,8 +31,8 @@ class Effort(NamedTuple):
     num_elements_far
         Random elements of all groups at once for each far point, where a break may be seen at few indices only.
     num_unseen
-        Points about the prior at which signs are tried that some of the first do not see: a function that saturates at
-        nine points of ten shows a wrong sign at six of them.
+        More points about the prior for a group that some of the first do not see: a function that is constant at nine
+        points of ten shows that it has no such group at six of them.
     max_cells
         Most cells in which a fibred group is tried, where no other group carries one cell to all others.
     max_orbits

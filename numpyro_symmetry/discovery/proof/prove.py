@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
-from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
+from numpyro_symmetry.discovery.proof.evidence import Evidence, more_points, nudged
 from numpyro_symmetry.discovery.proof.frozen import (
     Batch,
     FrozenModel,
@@ -39,7 +39,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     wrong_actions,
 )
 from numpyro_symmetry.steps import track
-from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
+from numpyro_symmetry.symmetry import Element, Group, Part, SignedPermutation, Symmetry
 
 # relative step of a group's sites that changes a log joint which depends on them by more than rounding
 _STEP = 1e-5
@@ -179,23 +179,51 @@ def holds_on(
     num_far: int = EFFORT.num_elements_far,
     known: Container[str] = (),
 ) -> bool:
-    """Whether all evidence proves a symmetry; none of it is made after the first that does not."""
-    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in evidence)
+    """Whether all evidence proves a symmetry; none of it is made after the first that does not.
+
+    A model that is constant nearly everywhere shows nothing at a few points: where they do not all see every group, its
+    elements are tried at many more.
+    """
+
+    def with_more_points() -> Iterator[Evidence]:
+        for k, one in enumerate(evidence):
+            yield one
+            if not k and not _is_seen_everywhere(one, symmetry, known):
+                yield more_points(one, rng, EFFORT.num_unseen)
+
+    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in with_more_points())
 
 
-def are_seen(evidence: Evidence, symmetry: Symmetry) -> bool:
-    """Whether zeros in place of one index where it has signs change more than its sites' own priors, at every point."""
+def _is_seen_everywhere(evidence: Evidence, symmetry: Symmetry, known: Container[str]) -> bool:
+    """Whether an index set to zero, or where there are no signs copied over another, changes more than priors.
+
+    At every point about the prior, and for every group of which anything is to be tried that more than priors read.
+    """
     frozen, action = evidence.frozen, Action.on(symmetry, evidence.places[0].values)
+    unread = set() if frozen.is_function else frozen.unread
 
-    def is_seen(name: str, group: Group, at: Point) -> bool:
-        same, own = group.identity().permutation, frozen.alone.intersection(action.sites[name])
-        zero = np.ones_like(same)
-        zero[..., group.members()[0][0]] = 0
-        moved = action.move({name: SignedPermutation(same, zero)}, at.values)
-        return gap_to(frozen, at, moved, own).ratio > frozen.rounding.telling
+    def wrong(group: Group) -> Part:
+        orbit, same = max(group.members(), key=len), group.identity().permutation
+        if group.signed:
+            zero = np.ones_like(same)
+            zero[..., orbit[0]] = 0
+            return SignedPermutation(same, zero)
+        copied = same.copy()
+        copied[..., orbit[0]] = orbit[-1]
+        return copied
 
-    signed = [(name, group) for name, group in action.symmetry.groups.items() if group.signed]
-    return all(is_seen(name, group, at) for name, group in signed for at in evidence.places)
+    watched = [
+        name
+        for name in movable(action.symmetry)
+        if (action.symmetry.groups[name].signed or name not in known) and not set(action.sites[name]) <= unread
+    ]
+    parts = {name: wrong(action.symmetry.groups[name]) for name in watched}
+    own = [frozen.alone.intersection(action.sites[name]) for name in watched]
+    return all(
+        gap.ratio > frozen.rounding.telling
+        for at in evidence.places
+        for gap in each_gap(frozen, at, (action.move({name: parts[name]}, at.values) for name in watched), own)
+    )
 
 
 def _is_read(evidence: Evidence, action: Action, name: str) -> bool:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
-from numpyro_symmetry.discovery.proof.evidence import Evidence, more_points
+from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, independent_wholes, is_new
 from numpyro_symmetry.discovery.proof.frozen import Values
-from numpyro_symmetry.discovery.proof.prove import are_seen, holds_on
+from numpyro_symmetry.discovery.proof.prove import holds_on
 from numpyro_symmetry.discovery.proof.trials import each_gap, movable
 from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
@@ -160,9 +160,7 @@ def with_signs(
     further = list(itertools.islice(others(), None if many else 1))
 
     def held(signs: Signs) -> bool:
-        found = signs.on(parted, place)
-        seen = [own, *further] if are_seen(own, found) else [own, more_points(own, rng, EFFORT.num_unseen), *further]
-        return holds_on(seen, found, rng, num_far=1, known=known)
+        return holds_on((own, *further), signs.on(parted, place), rng, num_far=1, known=known)
 
     if not held(signs):
         signs = _accepted(groups, parted, span, place, held)
