@@ -242,7 +242,7 @@ def masked_distribution(m, loc, scale, y):
 
 
 def weighed(m, loc, scale, y):
-    with handlers.scale(scale=2.5):
+    with handlers.scale(scale=0.5):
         numpyro.sample("y", dist.Normal(loc, scale), obs=y)
 
 
