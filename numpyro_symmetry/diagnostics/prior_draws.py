@@ -17,7 +17,7 @@ from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.label_free import Arrays, moved
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model, without_wrappers
-from numpyro_symmetry.models.sites import is_improper
+from numpyro_symmetry.models.sites import drawn_shape, is_improper
 from numpyro_symmetry.symmetry import Complement, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, padded
 from numpyro_symmetry.symmetry.hard import fibred_over
@@ -65,8 +65,8 @@ def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> SitesToDraw:
     Raises
     ------
     SymmetryError
-        If sites are missing in the model or in the draws, or no site can be drawn again, for its prior ties units to
-        each other or is improper.
+        If sites are missing in the model or in the draws, or have another shape there, or no site can be drawn again,
+        for its prior ties units to each other or is improper.
     """
     latent = latent_of(outline(model.function, model.args, dict(model.kwargs), jax.random.key(0)))
     if unknown := sorted(set(out.symmetry.axes) - set(latent)):
@@ -86,6 +86,13 @@ def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> SitesToDraw:
             f"out.data holds no draws of the model's sites {missing}, given which units have their prior: pass "
             "rebase all of the posterior's sites."
         )
+    for site in (*out.symmetry.axes, *given):
+        own, expected = trace.values[site].shape[len(trace.leading) :], drawn_shape(latent[site])
+        if own != expected:
+            raise SymmetryError(
+                f"The model draws site {site!r} in shape {expected}, and out.data holds {own}: pass the model and the "
+                "arguments that the posterior is of."
+            )
     return SitesToDraw(redrawn, given)
 
 
@@ -164,12 +171,6 @@ def sides_of(out: Rebased, model: Model, flat: Arrays, sites: SitesToDraw, draws
     tested = view.symmetry.restrict(sites=[name for name in view.symmetry.axes if name in free])
     own = {site: np.asarray(flat[site][draws], float) for site in view.shapes}
     prior = own | _drawn(key, model, {site: flat[site][draws] for site in sites.given}, sites.redrawn, len(draws))
-    for site, values in prior.items():
-        if values.shape != own[site].shape:
-            raise SymmetryError(
-                f"The model draws site {site!r} in shape {values.shape[1:]}, and out.data holds {own[site].shape[1:]}: "
-                "pass the model and the arguments that the posterior is of."
-            )
     return Sides(out, tested, view.open(own), view.open(prior))
 
 

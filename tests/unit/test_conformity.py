@@ -246,6 +246,19 @@ def test_what_cannot_be_compared_is_refused(out, call, error, message):
         call(out)
 
 
+def test_a_model_of_other_slots_is_refused_before_it_runs_on_given_sites():
+    def mixture(size):
+        weight = numpyro.sample("weight", dist.Dirichlet(jnp.ones(size)))
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([size]))
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weight), dist.Normal(loc, 1.0)), obs=0.3)
+
+    rng = np.random.default_rng(0)
+    posterior = {"weight": rng.dirichlet(np.ones(SIZE), SHAPE), "loc": rng.normal(size=(*SHAPE, SIZE))}
+    out = rebase(posterior, Symmetry.mixture("weight", "loc"), null=False, num_starts=1)
+    with pytest.raises(SymmetryError, match=r"'weight' in shape \(5,\), and out.data holds \(4,\)"):
+        prior_conformity(out, mixture, (SIZE + 1,))
+
+
 def test_slots_of_another_cost_are_refused():
     rng = np.random.default_rng(0)
     cost = AllocationCost(rng.integers(0, SIZE, (*SHAPE, 9)))
