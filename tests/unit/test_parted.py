@@ -43,6 +43,8 @@ OPERATIONS = {
     "reshaped, the last kept": (lambda x: x.reshape(6, 4), (2, 3, 4)),
     "reshaped, the first kept": (lambda x: x.reshape(2, 12), (2, 3, 4)),
     "reshaped, the one between kept": (lambda x: x.reshape(2, 5, 2, 2), (2, 5, 4)),
+    "reshaped by columns": (lambda x: lax.reshape(x, (4, 6), dimensions=(2, 0, 1)), (2, 3, 4)),
+    "flattened by columns": (lambda x: lax.reshape(x, (24,), dimensions=(2, 1, 0)), (2, 3, 4)),
     "squeezed": (lambda x: lax.squeeze(x, (1,)), (2, 1, 3)),
     "an axis more": (lambda x: lax.expand_dims(x, (1,)), (2, 3)),
     "a product": (contracting(), (2, 3), (3, 4)),

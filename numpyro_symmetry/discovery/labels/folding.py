@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend import core
 from scipy import special
 
-from numpyro_symmetry.discovery.labels.places import SCATTERS, gather
+from numpyro_symmetry.discovery.labels.places import SCATTERS, gather, order_read
 from numpyro_symmetry.discovery.labels.values import Known, known
 from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
 from numpyro_symmetry.models.programs import read_later
@@ -214,7 +214,7 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     **SCATTERS,
     "integer_pow": lambda params, x: np.asarray(x) ** params["y"],
     "convert_element_type": lambda params, x: x,
-    "reshape": lambda params, x, *_: np.reshape(x, params["new_sizes"]),
+    "reshape": lambda params, x, *_: np.reshape(x.transpose(order_read(params, x.ndim)), params["new_sizes"]),
     "squeeze": lambda params, x: np.squeeze(x, tuple(params["dimensions"])),
     "transpose": lambda params, x: np.transpose(x, params["permutation"]),
     "concatenate": lambda params, *x: np.concatenate(x, params["dimension"]),
@@ -223,6 +223,6 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     "reduce_prod": _over_axes(np.prod),
     "reduce_max": _over_axes(np.max),
     "reduce_min": _over_axes(np.min),
-    "reduce_and": _over_axes(np.all),
-    "reduce_or": _over_axes(np.any),
+    "reduce_and": _over_axes(np.bitwise_and.reduce),
+    "reduce_or": _over_axes(np.bitwise_or.reduce),
 }

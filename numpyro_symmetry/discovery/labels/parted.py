@@ -149,11 +149,14 @@ def new_axis(equation: Any, operand: int, axis: int, sizes: Sequence[int]) -> in
         found = params["broadcast_dimensions"][axis]
     elif name == "transpose":
         found = params["permutation"].index(axis)
-    elif name in ("reshape", "squeeze"):
-        starts = (k for k in range(len(out)) if math.prod(out[:k]) == math.prod(shape[:axis]))
+    elif name == "reshape":
+        order = places.order_read(params, len(shape))
+        before = math.prod(shape[k] for k in order[: order.index(axis)])
+        starts = (k for k in range(len(out)) if math.prod(out[:k]) == before)
         return next((k for k in starts if all(size * out[k] % max(shape[axis], 1) == 0 for size in sizes)), None)
-    elif name == "reduce_sum":
-        found = None if axis in params["axes"] else axis - sum(k < axis for k in params["axes"])
+    elif name in ("reduce_sum", "squeeze"):
+        gone = params["axes" if name == "reduce_sum" else "dimensions"]
+        found = None if axis in gone else axis - sum(k < axis for k in gone)
     elif name == "dot_general":
         found = _of_product(params["dimension_numbers"], list(map(len, shapes_of(equation.invars))), operand, axis)
     elif name == "conv_general_dilated":

@@ -1,6 +1,6 @@
-"""Gathers and scatters of constants, in NumPy, so that nothing is compiled. Knows dimension numbers; no labels.
+"""Where entries come to stand in gathers, scatters, slices and reshapes; of constants in NumPy, to compile nothing.
 
-Source: XLA's operation semantics, *Gather* and *Scatter*.
+Knows parameters of operations; no labels. Source: XLA's operation semantics, *Gather* and *Scatter*.
 """
 
 from __future__ import annotations
@@ -110,6 +110,11 @@ def _places(
             start = start + np.arange(size).reshape([-1 if d == windows.along[k] else 1 for d in range(num_dims)])
         places.append(start)
     return tuple(np.broadcast_arrays(*places)), inside
+
+
+def order_read(params: Mapping[str, Any], ndim: int) -> tuple[int, ...]:
+    """The order in which a reshape reads the axes of its operand: columns first, where it is asked to."""
+    return tuple(params.get("dimensions") or range(ndim))
 
 
 def clamped(start: Any, whole: int, size: int) -> int:

@@ -79,18 +79,17 @@ def top_k(op: Operation) -> list[Value]:
 
 def window(op: Operation) -> Axes:
     """Pooling: axes with a window of one are free, the others keep their order."""
-    reason, sizes = (
-        op.reason("its order matters to a window"),
-        zip(op.params["window_dimensions"], op.params["window_strides"], map(tuple, op.params["padding"]), strict=True),
-    )
+    reason = op.reason("its order matters to a window")
+    sizes = zip(*(op.params[name] for name in _OF_WINDOWS), map(tuple, op.params["padding"]), strict=True)
     out = [
         term
-        if size == (1, 1, (0, 0))
+        if size == (1, 1, 1, (0, 0))
         else in_another_order(op, term, n, reason, varies=n != term.size or op.name in _VARIES)
         for term, size, n in zip(op.axes[0], sizes, op.out_shapes[0], strict=True)
     ]
     return [out for _ in op.out_shapes]
 
 
+_OF_WINDOWS = ("window_dimensions", "window_strides", "base_dilation")
 # a running sum of equal entries is not uniform
 _VARIES = ("cumsum", "cumprod", "cumlogsumexp", "reduce_window", "reduce_window_sum")
