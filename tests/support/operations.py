@@ -739,6 +739,14 @@ row(
     ((4, 3), (5, 4)),
     ". a, . . -> . a",
 )
+row("a function applied at an index", "scatter-apply", lambda x: x.at[1].apply(jnp.exp), ((4,),), ". -> .")
+row(
+    "a function applied to constants at an index",
+    "mul",
+    lambda x: x * jnp.array([1.0, 0.0, 1.0]).at[1].apply(jnp.exp),
+    ((3,),),
+    "a -> a",
+)
 row("a constant added at an index", "scatter-add", lambda x: x.at[1].add(0.5), ((4,),), "a[1,3] -> a[1,3]")
 row(
     "a constant added to a diagonal",

@@ -15,7 +15,7 @@ from scipy import special
 
 from numpyro_symmetry.discovery.labels.places import SCATTERS, gather, order_read
 from numpyro_symmetry.discovery.labels.values import Known, known
-from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, name_of
 from numpyro_symmetry.models.programs import read_later
 
 # equations up to which a called program is looked into for choices by constants
@@ -122,7 +122,7 @@ def operand_chosen(equation: Any, operands: Sequence[Known | None]) -> int | Non
 
 def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
     """An operation on constants, evaluated; ``None`` if it cannot be."""
-    name, params, out = equation.primitive.name, equation.params, equation.outvars[0].aval
+    name, params, out = name_of(equation), equation.params, equation.outvars[0].aval
     try:
         if name in _FOLDED:
             with np.errstate(all="ignore"):

@@ -38,32 +38,21 @@ from numpyro_symmetry.discovery.labels.parted import (
 )
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known
-from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_of
+from numpyro_symmetry.models.compat import body_of, called, name_of, scan_counts, shapes_of
 
-_ODD = {
-    *(*ODD, *SAME, *LINEAR),
-    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack"),
-    "optimization_barrier",
-}
-
-
-_SUMS = {"add", "sub", "add_any", "concatenate", "pad", "complex", "stack"}
-
-
+_ODD = (
+    ODD | SAME | LINEAR | {"neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack", "optimization_barrier"}
+)
+_SUMS = {"add", "sub", "add_any", "pad", "complex", "stack"}
 _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_solve"}
-
-
+_EVENS = EVENS | {"abs", "is_finite"}
 # operations that parts go through one by one
 _APART = {
     *ELEMENTWISE,
-    *("select_n", "broadcast_in_dim", "dot_general", "conv_general_dilated", "reduce_sum", "reshape"),
-    *("squeeze", "transpose"),
+    *"broadcast_in_dim conv_general_dilated dot_general reduce_sum reshape select_n squeeze transpose".split(),
 }
-
-
-_EVENS = {*EVENS, "abs", "is_finite"}
-
-
+# kinds of numbers of which none is negative: truths, and whole numbers without a sign
+_WITHOUT_SIGN = "bu"
 # positions of operands that hold values; all others are indices
 _HOLD_VALUES = {
     **dict.fromkeys(["gather", "dynamic_slice"], (0,)),
@@ -308,17 +297,15 @@ def _let_through(equation: Any, signs: list[int], are_zero: list[bool]) -> tuple
     common = next((sign for sign, is_zero in zip(signs, are_zero, strict=True) if not is_zero), EVEN)
     if name in _EVENS:
         return [common], EVEN
-    if name in _ODD | _SUMS and np.dtype(params.get("new_dtype", float)) != bool:
+    if name in _ODD | _SUMS and _kind_made(params) not in _WITHOUT_SIGN:
         return [EVEN if is_zero else common for is_zero in are_zero], common
     return [EVEN] * len(signs), EVEN
 
 
 def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
     equation, given, _, demands = step
-    name, params, count = equation.primitive.name, equation.params, len(equation.outvars)
-    if name == "convert_element_type" and np.dtype(params["new_dtype"]) == bool:
-        return [EVEN]
-    if name in _ODD:
+    name, params, count = name_of(equation), equation.params, len(equation.outvars)
+    if name in _ODD and _kind_made(params) not in _WITHOUT_SIGN:
         return [operands[0]] * count if len(operands) == 1 else list(operands)
     if name in _SUMS:
         return [demands.agree(operands)]
@@ -330,7 +317,7 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         demands.vanish(operands[0])
     if name in _PRODUCTS:
         return [None if None in operands else reduce(xor, operands)]
-    if name in _EVENS:
+    if name in _EVENS or _kind_made(params) == "b":
         return [EVEN]
     if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
         power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
@@ -341,7 +328,9 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         return [operands[0]]
     if name in _HOLD_VALUES:
         demands.vanish(*(p for k, p in enumerate(operands) if k not in _HOLD_VALUES[name]))
-        return [demands.agree([operands[k] for k in _HOLD_VALUES[name]])]
+        # what is filled in where an index is out of bounds is a constant; NaN is both odd and even
+        filled = [EVEN] if abs(params.get("fill_value") or 0) > 0 else []
+        return [demands.agree([*filled, *(operands[k] for k in _HOLD_VALUES[name])])]
     if name == "select_n":
         if (chosen := operand_chosen(equation, given)) is not None:
             return [operands[chosen]]
@@ -350,6 +339,11 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
     # operands of all other operations must not change: of exponentials, comparisons, maxima, factors of matrices
     demands.vanish(*operands)
     return [EVEN] * count
+
+
+def _kind_made(params: Any) -> str:
+    """The kind of numbers that a conversion makes, as NumPy has it; of other operations that of real ones."""
+    return np.dtype(params.get("new_dtype", float)).kind
 
 
 def _is_whole(exponent: Known | None) -> bool:

@@ -17,7 +17,7 @@ from jax import lax
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.values import Known
-from numpyro_symmetry.models.compat import shapes_of
+from numpyro_symmetry.models.compat import name_of, shapes_of
 
 
 class Parts(NamedTuple):
@@ -119,7 +119,7 @@ def _renumbered(parity: Any, number: Callable[[int], int]) -> Any:
 
 def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, int, int] | None:
     """The axis along which a value is written over a slice of another, the slice's first index, and its size."""
-    name = equation.primitive.name
+    name = name_of(equation)
     if name not in ("scatter", "dynamic_update_slice"):
         return None
     shape, *others = shapes_of(equation.invars)
