@@ -87,11 +87,10 @@ def even_sets(
     for can, own in itertools.zip_longest(can_be_negated, cuts, fillvalue=()):
         given.append(_unknown_parts(demands, own))
         if not can:
-            demands.vanish(*_leaves(given[-1]))
+            demands.vanish(given[-1])
     count, data = demands.num_unknowns, len(body_of(jaxpr).invars) - len(given)
     for program in (jaxpr, *beside):
-        for parity in _run_closed(program, [*given, *[EVEN] * data], demands)[0]:
-            demands.vanish(*_leaves(parity))
+        demands.vanish(*_run_closed(program, [*given, *[EVEN] * data], demands)[0])
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
 
 
@@ -101,11 +100,6 @@ def _unknown_parts(demands: Demands, cuts: Sequence[tuple[int, tuple[int, ...]]]
         return demands.unknown()
     (axis, sizes), *further = cuts
     return joined(axis, sizes, [_unknown_parts(demands, further) for _ in sizes])
-
-
-def _leaves(parity: Parity) -> list[Parity]:
-    """The parity of every part."""
-    return [leaf for one in parity.of for leaf in _leaves(one)] if isinstance(parity, Parts) else [parity]
 
 
 def _run_closed(
@@ -203,11 +197,8 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
                 return [along(parity, other, lambda own, k=k: own.of[k]) for k in range(len(parts.of))]
         return [parity] * len(parts.of)
 
-    # in a sum over parts every part has to be odd or even: it cannot be mirrored apart from the others
-    beside = operands if summed is None else list(map(demands.settled, operands))
-    each = [
-        _step_apart(step, list(met))[0] for met in zip(*itertools.starmap(of_parts, enumerate(beside)), strict=True)
-    ]
+    met = zip(*itertools.starmap(of_parts, enumerate(operands)), strict=True)
+    each = [_step_apart(step, list(one))[0] for one in met]
     if axis is None:
         return [demands.agree(each)]
     before, after = max(sum(parts.sizes), 1), shapes_of(equation.outvars)[0][axis]
