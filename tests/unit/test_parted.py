@@ -9,12 +9,12 @@ from jax import lax
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
-    along,
     concatenated,
     contracted_with,
-    cuts_of,
     joined,
     new_axis,
+    part_sizes,
+    slice_of,
     with_axis,
     without_axis,
 )
@@ -140,8 +140,8 @@ RAGGED = Parts(0, (1, 3), (Parts(1, (1, 2), ("a", "b")), Parts(1, (2, 1), ("b", 
 
 
 def test_parts_of_parts_may_be_cut_in_unlike_ways():
-    assert cuts_of(RAGGED) == {0: {(1, 3)}, 1: {(1, 2), (2, 1)}}
-    assert cuts_of("a") == {}
+    assert part_sizes(RAGGED) == {0: {(1, 3)}, 1: {(1, 2), (2, 1)}}
+    assert part_sizes("a") == {}
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -150,12 +150,12 @@ def test_parts_of_parts_may_be_cut_in_unlike_ways():
 )
 def test_values_put_end_to_end_have_the_parities_of_their_entries(axis, values):
     shape = (4, 3)
-    whole = concatenated(axis, [shape] * len(values), values)
+    whole = concatenated(axis, [shape[axis]] * len(values), values)
     expected = np.concatenate([numbered(one, shape) for one in values], axis)
     np.testing.assert_array_equal(numbered(whole, expected.shape), expected)
     for start in range(expected.shape[axis]):
         for stop in range(start + 1, expected.shape[axis] + 1):
-            held = along(whole, axis, lambda parts, start=start, stop=stop: parts.over(start, stop))
+            held = slice_of(whole, axis, start, stop)
             within = expected.take(range(start, stop), axis)
             np.testing.assert_array_equal(numbered(held, within.shape), within)
 

@@ -28,10 +28,11 @@ from numpyro_symmetry.discovery.labels.parted import (
     as_slices,
     concatenated,
     contracted_with,
-    cuts_of,
     joined,
     mapped,
     new_axis,
+    part_sizes,
+    slice_of,
     slice_written,
     with_axis,
     without_axis,
@@ -111,14 +112,13 @@ def _run_closed(
 ) -> tuple[list[Parity], list[Form]]:
     """Parities and forms of a program's results; an operation that no wanted result depends on demands nothing."""
     program = residual_of(closed, args, wanted)
-    environment: dict[Any, Parity] = {
-        var: value for var, value in program.given.items() if not isinstance(value, Known)
-    }
+    environment: dict[Any, Parity | Known] = dict(program.given)
     forms = dict(zip(program.body.invars, forms_of_args or (), strict=False))
 
-    def read(atom: Any) -> Parity:
+    # constants enter called programs as constants: choices by them are made inside
+    def read(atom: Any) -> Parity | Known:
         value = constant_of(atom, program.constants)
-        return environment.get(atom, EVEN) if value is None else _parity_of(value)
+        return environment.get(atom, EVEN) if value is None else value
 
     def form_of(atom: Any) -> Form:
         if isinstance(atom, core.Literal):
@@ -129,29 +129,30 @@ def _run_closed(
         return forms[atom]
 
     for equation in itertools.chain.from_iterable(map(as_slices, program.equations)):
-        operands = list(map(read, equation.invars))
-        # constants enter called programs as constants: choices by them are made inside
-        inner, given_ = called(equation), [constant_of(atom, program.constants) for atom in equation.invars]
-        known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
-        before = list(map(form_of, equation.invars))
-        if inner is not None:
+        operands, before = list(map(read, equation.invars)), list(map(form_of, equation.invars))
+        if (inner := called(equation)) is not None:
             needed = [var in program.live for var in equation.outvars]
-            results, after = _run_closed(inner, known_, demands, needed, before)
+            results, after = _run_closed(inner, operands, demands, needed, before)
             forms.update(zip(equation.outvars, after, strict=True))
         elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
-            known_ = [value if isinstance(value, Known) else demands.settled(value) for value in known_]
-            results = solved(equation.params, list(map(demands.settled, operands)), known_, demands)
+            results = solved(
+                equation.params, [x if isinstance(x, Known) else demands.settled(x) for x in operands], demands
+            )
         else:
-            results = _step_apart(_Step(equation, given_, before, demands), operands)
+            given = [x if isinstance(x, Known) else None for x in operands]
+            results = _step_apart(_Step(equation, given, before, demands), list(map(_parity_of, operands)))
             if len(equation.outvars) == 1:
                 forms[equation.outvars[0]] = demands.forms.of(equation, before)
                 # values that cancel are both odd and even
                 results = [None] if forms[equation.outvars[0]] == ZERO else results
         environment.update(zip(equation.outvars, results, strict=True))
-    return list(map(read, program.body.outvars)), list(map(form_of, program.body.outvars))
+    return [_parity_of(read(var)) for var in program.body.outvars], list(map(form_of, program.body.outvars))
 
 
-def _parity_of(value: Known) -> Parity:
+def _parity_of(value: Parity | Known) -> Parity:
+    """The parity of a value, which may be a constant: zeros are both odd and even."""
+    if not isinstance(value, Known):
+        return value
     array = value.value
     return None if isinstance(array, np.ndarray) and array.dtype.kind in "fiuc" and not array.any() else EVEN
 
@@ -171,28 +172,29 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     name, params = equation.primitive.name, equation.params
     found = next(((k, parity) for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
     if name == "concatenate":
-        return [concatenated(params["dimension"], shapes_of(equation.invars), list(map(demands.settled, operands)))]
-    if name == "stack" and found is None:
-        return [joined(params["axis"], [1] * len(operands), list(map(demands.whole, operands)))]
+        sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
+        return [concatenated(params["dimension"], sizes, list(map(demands.settled, operands)))]
+    if name == "stack":
+        each = [with_axis(demands.settled(parity), params["axis"]) for parity in operands]
+        return [joined(params["axis"], [1] * len(each), each)]
     if (written := slice_written(equation, step.given)) is not None:
         return [_written_over(equation, written, operands, demands)]
     if found is None:
         return _step(step, operands)
     first, parts = found
     if name in ("slice", "unstack"):
-        return _slices(equation, mapped(parts, lambda part: _step(step, [part])[0]), demands)
+        return _slices_of(mapped(parts, lambda part: _step(step, [part])[0]), equation, demands)
     axis = new_axis(equation, first, *parts[:2]) if name in _APART else None
     summed = contracted_with(equation, first, parts.axis)
     if axis is None and summed is None:
         return _step_apart(step, [demands.agree(parts.of) if k == first else p for k, p in enumerate(operands)])
 
+    meets = {first: parts.axis, 1 - first: summed}
+
     def of_parts(operand: int, parity: Parity) -> list[Parity]:
         """What each part meets of an operand: its part, where it has the same along this axis, or all of it."""
-        for other, sizes in cuts_of(parity).items():
-            if (operand, other) == (first, parts.axis) or (
-                operand != first
-                and (other == summed if axis is None else new_axis(equation, operand, other, parts.sizes) == axis)
-            ):
+        for other, sizes in part_sizes(parity).items():
+            if other == meets[operand] if axis is None else new_axis(equation, operand, other, parts.sizes) == axis:
                 parity = parity if sizes == {parts.sizes} else demands.whole(parity)
                 return [along(parity, other, lambda own, k=k: own.of[k]) for k in range(len(parts.of))]
         return [parity] * len(parts.of)
@@ -208,37 +210,26 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
 def _written_over(equation: Any, written: tuple[int, int, int], operands: list[Parity], demands: Demands) -> Parity:
     """The parity of a value of which a slice is another's: up to it, the other's, and from there on."""
     (axis, first, size), place = written, _HOLD_VALUES[equation.primitive.name][1]
-    shapes = shapes_of(equation.invars)
-    every, ends = [(0, n) for n in shapes[0]], itertools.pairwise([0, first, first + size, shapes[0][axis]])
-    slices = [[*every[:axis], bounds, *every[axis + 1 :]] for bounds in ends]
-    values = [_within(demands.settled(operands[0]), bounds, demands) for bounds in slices]
-    sizes = [tuple(stop - start for start, stop in bounds) for bounds in slices]
-    values[1] = demands.settled(operands[place]) if shapes[place] == sizes[1] else demands.whole(operands[place])
-    return concatenated(axis, sizes, values)
+    shape, update = (shapes_of(equation.invars)[k] for k in (0, place))
+    held, own = (demands.settled(operands[k]) for k in (0, place))
+    # updates with axes of their own, such as one for many indices, have one parity
+    own = own if update == (*shape[:axis], size, *shape[axis + 1 :]) else demands.whole(own)
+    low, high = (slice_of(held, axis, *ends) for ends in ((0, first), (first + size, shape[axis])))
+    return concatenated(axis, [first, size, shape[axis] - first - size], [low, own, high])
 
 
-def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
+def _slices_of(parts: Parity, equation: Any, demands: Demands) -> list[Parity]:
     """Parities of slices."""
     params, (shape, *_) = equation.params, shapes_of(equation.invars)
-    if equation.primitive.name == "slice":
-        bounds = zip(
-            params["start_indices"], params["limit_indices"], params["strides"] or (1,) * len(shape), strict=True
-        )
-        return [_within(parts, [(start, stop) if step == 1 else None for start, stop, step in bounds], demands)]
-    # unstacking takes its axis away
-    axis, every = params["axis"], [(0, size) for size in shape]
-    ends = ((k, k + 1) for k in range(shape[axis]))
-    return [without_axis(_within(parts, [*every[:axis], b, *every[axis + 1 :]], demands), axis) for b in ends]
-
-
-def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Demands) -> Parity:
-    """The parity of a slice, from start to stop along each axis; ``None`` along one of which entries are left out."""
-    for axis, bound in enumerate(bounds):
-        if bound is None:
-            parity = along(parity, axis, lambda parts: demands.agree(parts.of))
-        else:
-            parity = along(parity, axis, lambda parts, bound=bound: parts.over(*bound))
-    return parity
+    if equation.primitive.name == "unstack":
+        axis = params["axis"]
+        return [without_axis(slice_of(parts, axis, k, k + 1), axis) for k in range(shape[axis])]
+    strides = params["strides"] or (1,) * len(shape)
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+    for axis, (start, stop, stride) in enumerate(bounds):
+        parts = slice_of(parts, axis, start, stop)
+        parts = parts if stride == 1 else demands.agree_along(parts, axis)
+    return [parts]
 
 
 def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
@@ -342,39 +333,38 @@ def _is_whole(exponent: Known | None) -> bool:
     return exponent is not None and np.unique(exponent.value).size == 1 and exponent.value.flat[0] % 1 == 0
 
 
-def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
+def _scan(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    rows = [along(parity, 0, lambda parts: demands.agree(parts.of)) for parity in operands[start:]]
-    scanned = [without_axis(parity, 0) for parity in rows]
-    inside, _ = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
-    demands.agree_each(carry, operands[num_consts:start], inside[:num_carry])
+    scanned = [without_axis(demands.agree_along(_parity_of(rows), 0), 0) for rows in operands[start:]]
+    inside, _ = _run_closed(params["jaxpr"], [*operands[:num_consts], *carry, *scanned], demands)
+    demands.agree_each(carry, map(_parity_of, operands[num_consts:start]), inside[:num_carry])
     return [*carry, *(with_axis(demands.settled(parity), 0) for parity in inside[num_carry:])]
 
 
-def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
+def _while(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_condition = params["cond_nconsts"]
     start = num_condition + params["body_nconsts"]
     carry = [demands.unknown() for _ in operands[start:]]
-    out, _ = _run_closed(params["body_jaxpr"], [*known_[num_condition:start], *carry], demands)
-    demands.agree_each(carry, operands[start:], out)
-    demands.vanish(*_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands)[0])
+    out, _ = _run_closed(params["body_jaxpr"], [*operands[num_condition:start], *carry], demands)
+    demands.agree_each(carry, map(_parity_of, operands[start:]), out)
+    demands.vanish(*_run_closed(params["cond_jaxpr"], [*operands[:num_condition], *carry], demands)[0])
     return [*carry]
 
 
-def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
-    demands.vanish(operands[0])
-    return demands.agree_each(*(_run_closed(branch, known_[1:], demands)[0] for branch in params["branches"]))
+def _conditional(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
+    demands.vanish(_parity_of(operands[0]))
+    return demands.agree_each(*(_run_closed(branch, operands[1:], demands)[0] for branch in params["branches"]))
 
 
-def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
+def _solve(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     # the solution's parity is such that both sides of the linear equation agree
     start = sum(params["const_lengths"])
     solution = [demands.unknown() for _ in operands[start:]]
-    consts = known_[: params["const_lengths"].matvec]
+    consts = operands[: params["const_lengths"].matvec]
     inside, _ = _run_closed(params["jaxprs"].matvec, [*consts, *solution], demands)
-    demands.agree_each(inside, operands[start:])
+    demands.agree_each(inside, map(_parity_of, operands[start:]))
     return [*solution]
 
 

@@ -44,12 +44,12 @@ def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
     return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
 
 
-def cuts_of(parity: Any) -> dict[int, set[tuple[int, ...]]]:
+def part_sizes(parity: Any) -> dict[int, set[tuple[int, ...]]]:
     """Axis -> the sizes of parts along it; several where parts are cut in unlike ways."""
     found = dict[int, set[tuple[int, ...]]]()
     if isinstance(parity, Parts):
         found[parity.axis] = {parity.sizes}
-        for axis, sizes in itertools.chain.from_iterable(cuts_of(one).items() for one in parity.of):
+        for axis, sizes in itertools.chain.from_iterable(part_sizes(one).items() for one in parity.of):
             found[axis] = found.get(axis, set()) | sizes
     return found
 
@@ -90,15 +90,19 @@ def along(parity: Any, axis: int, function: Callable[[Parts], Any]) -> Any:
     return joined(parity.axis, parity.sizes, [along(one, axis, function) for one in parity.of])
 
 
-def concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequence[Any]) -> Any:
-    """The parity of values put end to end, some of which may have parts along that axis already."""
-    sizes, of = list[int](), list[Any]()
-    for parity, shape in zip(operands, shapes, strict=True):
-        cuts = (end for one in cuts_of(parity).get(axis, ()) for end in itertools.accumulate(one))
-        for start, stop in itertools.pairwise(sorted({0, shape[axis], *cuts})):
-            sizes.append(stop - start)
-            of.append(along(parity, axis, lambda parts, start=start, stop=stop: parts.over(start, stop)))
-    return joined(axis, sizes, of) if of else None
+def slice_of(parity: Any, axis: int, start: int, stop: int) -> Any:
+    """The parity of a slice along an axis; of an empty one it may be ``None``."""
+    return along(parity, axis, lambda parts: parts.over(start, stop))
+
+
+def concatenated(axis: int, sizes: Sequence[int], operands: Sequence[Any]) -> Any:
+    """The parity of values of these sizes put end to end, some of which may have parts along that axis already."""
+    held = list[tuple[int, Any]]()
+    for parity, size in zip(operands, sizes, strict=True):
+        cuts = (end for one in part_sizes(parity).get(axis, ()) for end in itertools.accumulate(one))
+        ends = itertools.pairwise(sorted({0, size, *cuts}))
+        held += [(stop - start, slice_of(parity, axis, start, stop)) for start, stop in ends]
+    return joined(axis, *zip(*held, strict=True)) if held else None
 
 
 def without_axis(parity: Any, axis: int) -> Any:
