@@ -128,12 +128,11 @@ def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, in
         return None
     shape, *others = shapes_of(equation.invars)
     if name == "scatter":
-        if not isinstance(given[1], Known) or math.prod(shape) > places.MAX_FOLLOWED:
+        if not isinstance(given[1], Known):
             return None
         counted = 1 + np.arange(math.prod(others[1])).reshape(others[1])
-        write = places.SCATTERS[name]
-        numbered = write(equation.params, np.zeros(shape, int), np.asarray(given[1].value), counted)
-        return places.slice_written(numbered, counted)
+        numbered = places.numbered_by(equation.params, shape, given[1].value, counted)
+        return None if numbered is None else places.slice_numbered(numbered, counted)
     in_part = [k for k, (n, size) in enumerate(zip(shape, others[0], strict=True)) if n != size]
     starts = [given[2 + k] for k in in_part]
     if len(in_part) != 1 or not isinstance(starts[0], Known):

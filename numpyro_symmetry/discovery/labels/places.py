@@ -5,6 +5,7 @@ Knows parameters of operations; no labels. Source: XLA's operation semantics, *G
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -122,7 +123,16 @@ def clamped(start: Any, whole: int, size: int) -> int:
     return int(np.clip(int(start), 0, whole - size))
 
 
-def slice_written(numbered: np.ndarray, counted: np.ndarray) -> tuple[int, int, int] | None:
+def numbered_by(
+    params: dict[str, Any], shape: Sequence[int], indices: np.ndarray, counted: np.ndarray
+) -> np.ndarray | None:
+    """For each entry of an operand the number of the update written to it, 0 if none; ``None`` of too many entries."""
+    if math.prod(shape) > MAX_FOLLOWED:
+        return None
+    return SCATTERS["scatter"](params, np.zeros(shape, int), indices, counted)
+
+
+def slice_numbered(numbered: np.ndarray, counted: np.ndarray) -> tuple[int, int, int] | None:
     """The axis of which only a slice is written to, the others whole and in order; its first index, and its size.
 
     ``numbered`` holds for each entry the number of the update written to it, 0 if none; ``counted`` those numbers.

@@ -24,7 +24,7 @@ def reduction(op: Operation) -> Axes:
     return [[term for k, term in enumerate(op.axes[0]) if k not in gone]]
 
 
-def fold(op: Operation) -> Axes:
+def reduction_by_function(op: Operation) -> Axes:
     """A reduction by a function of the user's own, of which nothing says whether the order matters to it."""
     count, reason = len(op.out_shapes), op.reason("folded by a function for which there is no rule", "no rule")
     (out, *_) = elementwise(op._replace(axes=op.axes[:count], shapes=op.shapes[:count], out_shapes=op.shapes[:count]))
