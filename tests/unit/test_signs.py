@@ -524,6 +524,10 @@ def along_rows(positive, negative):
         (lambda a, b, x: jnp.take(a * jnp.ones(2), np.array([0, 2]), mode="fill", fill_value=1).sum() * b, []),
         (lambda a, b, x: (9 * a).astype(int) * b, [{0, 1}]),
         (lambda a, b, x: (9 * a).astype(np.uint8).astype(float) ** 2 * b**2, [{1}]),
+        # a branch that a constant chooses
+        (lambda a, b, x: jax.lax.cond(True, jnp.tanh, jnp.exp, a) * b, [{0, 1}]),
+        (lambda a, b, x: jax.lax.switch(2, [jnp.tanh, jnp.exp, jnp.sin], a) * b, [{0, 1}]),
+        (lambda a, b, x: jax.lax.cond(a > 0, jnp.tanh, jnp.exp, a) * b, []),
         (lambda a, b, x: jnp.arctan2(a, 1 + a**2) * b, [{0, 1}]),
         (lambda a, b, x: jnp.arctan2(x, a) * b**2, [{1}]),
         (lambda a, b, x: jax.lax.rem(a, 1 + a**2) * b, [{0, 1}]),

@@ -120,6 +120,14 @@ def operand_chosen(equation: Any, operands: Sequence[Known | None]) -> int | Non
     return 1 + int(which[0]) if len(which) == 1 else None
 
 
+def branches_taken(params: Mapping[str, Any], which: Known | None) -> Sequence[Any]:
+    """The branches of a conditional that may be taken: a single one where a constant chooses."""
+    if which is None:
+        return params["branches"]
+    chosen = int(np.clip(int(which.value), 0, len(params["branches"]) - 1))
+    return params["branches"][chosen : chosen + 1]
+
+
 def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
     """An operation on constants, evaluated; ``None`` if it cannot be."""
     name, params, out = name_of(equation), equation.params, equation.outvars[0].aval

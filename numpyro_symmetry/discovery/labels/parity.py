@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
-from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chosen, residual_of
+from numpyro_symmetry.discovery.labels.folding import branches_taken, constant_of, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
@@ -354,8 +354,10 @@ def _while(params: Any, operands: list[Parity | Known], demands: Demands) -> lis
 
 
 def _conditional(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
-    demands.vanish(_parity_of(operands[0]))
-    return demands.agree_each(*(_run_closed(branch, operands[1:], demands)[0] for branch in params["branches"]))
+    which, *given = operands
+    demands.vanish(_parity_of(which))
+    branches = branches_taken(params, which if isinstance(which, Known) else None)
+    return demands.agree_each(*(_run_closed(branch, given, demands)[0] for branch in branches))
 
 
 def _solve(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
