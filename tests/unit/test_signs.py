@@ -678,6 +678,8 @@ def scaled_each(w, x):
         # each by itself
         (lambda w, x: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], COLUMNS),
         (lambda w, x: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], COLUMNS),
+        (lambda w, x: [jnp.square(jax.lax.dynamic_slice(w, (0, at), (3, 2))).sum() for at in (0, 9)], COLUMNS),
+        (lambda w, x: [jax.lax.dynamic_slice(w, (0, at), (3, n)).sum() ** 2 for at, n in ((0, 2), (2, 4))], COLUMNS),
         (lambda w, x: [(row[:2].sum() ** 2 + row[2:].sum() ** 2) for row in w], COLUMNS),
         (lambda w, x: [(row[:2].sum() + row[2:].sum()) ** 2 for row in w], COLUMNS),
         # a column is of one of them; two of either are of both

@@ -128,7 +128,8 @@ def _run_closed(
             forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
         return forms[atom]
 
-    for equation in itertools.chain.from_iterable(map(as_slices, program.equations)):
+    constants = ([constant_of(atom, program.constants) for atom in one.invars] for one in program.equations)
+    for equation in itertools.chain.from_iterable(map(as_slices, program.equations, constants)):
         operands, before = list(map(read, equation.invars)), list(map(form_of, equation.invars))
         if (inner := called(equation)) is not None:
             needed = [var in program.live for var in equation.outvars]

@@ -54,23 +54,29 @@ def part_sizes(parity: Any) -> dict[int, set[tuple[int, ...]]]:
     return found
 
 
-def as_slices(equation: Any) -> list[Any]:
-    """A split as the slices that it is: operations of one result each; any other operation as it is."""
-    if equation.primitive.name != "split":
+def as_slices(equation: Any, given: Sequence[Known | None]) -> list[Any]:
+    """A split, and a slice that starts at constants, as the slices that they are; any other operation as it is."""
+    name, params, (shape, *_) = equation.primitive.name, equation.params, shapes_of(equation.invars) or [()]
+    if name == "split":
+        ends = itertools.pairwise(itertools.accumulate(params["sizes"], initial=0))
+        bounds = [[end if k == params["axis"] else (0, size) for k, size in enumerate(shape)] for end in ends]
+    elif name == "dynamic_slice" and len(starts := [x.value for x in given[1:] if x is not None]) == len(shape):
+        sizes = params["slice_sizes"]
+        bounds = [[(k, k + size) for k, size in zip(map(places.clamped, starts, shape, sizes), sizes, strict=True)]]
+    else:
         return [equation]
-    (shape,), axis = shapes_of(equation.invars), equation.params["axis"]
-    ends = itertools.accumulate(equation.params["sizes"], initial=0)
     return [
         equation.replace(
             primitive=lax.slice_p,
+            invars=equation.invars[:1],
             outvars=[var],
             params={
-                "start_indices": tuple(start if k == axis else 0 for k in range(len(shape))),
-                "limit_indices": tuple(stop if k == axis else size for k, size in enumerate(shape)),
+                "start_indices": tuple(start for start, _ in here),
+                "limit_indices": tuple(stop for _, stop in here),
                 "strides": None,
             },
         )
-        for var, (start, stop) in zip(equation.outvars, itertools.pairwise(ends), strict=True)
+        for var, here in zip(equation.outvars, bounds, strict=True)
     ]
 
 
