@@ -65,6 +65,12 @@ def called(equation: Any) -> Any:
     return inner if same else None
 
 
+def name_of(equation: Any) -> str:
+    """The name of an operation; that of JAX's scatter, where it applies a function to what it finds, is another."""
+    name = equation.primitive.name
+    return "scatter-apply" if name == "scatter" and equation.params["update_jaxpr"] is not None else name
+
+
 def interpreted(
     body: Any,
     given: Sequence[Any],

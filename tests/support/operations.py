@@ -47,6 +47,7 @@ def row(name, rules, function, shapes, expected, *data):
 
 # values from .2 to .9
 OFFSETS = np.array([1.0, 2.0, 2.0])
+BITS = np.array([1, 2, 6])
 ONE_IN_FOUR = np.array([0.0, 1.0, 0.0, 0.0])
 PLACES = np.array([2, 0, 1, 1])
 MATRIX = np.random.default_rng(0).normal(size=(4, 4))
@@ -170,6 +171,13 @@ row(
     ((2, 3),),
     "a b -> 7 × a",
 )
+row(
+    "bits of constants",
+    "mul",
+    lambda x: x * jnp.where(lax.reduce_or(BITS[:2], (0,)) + lax.reduce_and(BITS[1:], (0,)) == 5, OFFSETS, 1.0),
+    ((3,),),
+    "a[1,2] -> a[1,2]",
+)
 row("over two axes", "reduce_sum", lambda x: jnp.tanh(x).sum((0, 2)), ((2, 3, 4),), "a b c -> b")
 row(
     "where the extremes are", "argmax argmin", lambda x: [jnp.argmax(x, 1), jnp.argmin(x, 1)], ((2, 3),), "a . -> 2 × a"
@@ -243,6 +251,15 @@ row(
 row("flattened", "reshape", lambda x: x.reshape(6, 4), ((2, 3, 4),), "a b c -> (ab) c")
 row("flattened and back", "reshape", lambda x: jnp.tanh(x.reshape(24)).reshape(2, 12), ((2, 3, 4),), "a b c -> a (bc)")
 row("taken apart", "reshape", lambda x: x.reshape(2, 3, 4), ((6, 4),), "(ab) c -> a b c")
+row("flattened by columns", "reshape", lambda x: x.reshape(12, 2, order="F"), ((3, 4, 2),), "a b c -> (ba) c")
+row("three axes flattened by columns", "reshape", lambda x: x.ravel(order="F"), ((2, 3, 4),), "a b c -> (cba)")
+row(
+    "a constant flattened by columns",
+    "mul",
+    lambda x: x * jnp.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]).ravel(order="F"),
+    ((6,),),
+    "a[2,2,2] -> a[2,2,2]",
+)
 row(
     "two axes of one label taken apart",
     "reshape",
@@ -377,6 +394,13 @@ row(
     pooled(lax.max, -jnp.inf, (1, 2, 2), (1, 2, 2)),
     ((2, 4, 4),),
     "a . . -> a . .",
+)
+row(
+    "pooled with places put between",
+    "reduce_window_sum",
+    lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1), (1, 1), "VALID", base_dilation=(2, 1)),
+    ((3, 4),),
+    ". a -> . a",
 )
 row(
     "pooled where nothing varies",
@@ -714,6 +738,14 @@ row(
     lambda x, y: lax.scan(lambda k, row: (jnp.argmax(row), x[k]), 0, y)[1],
     ((4, 3), (5, 4)),
     ". a, . . -> . a",
+)
+row("a function applied at an index", "scatter-apply", lambda x: x.at[1].apply(jnp.exp), ((4,),), ". -> .")
+row(
+    "a function applied to constants at an index",
+    "mul",
+    lambda x: x * jnp.array([1.0, 0.0, 1.0]).at[1].apply(jnp.exp),
+    ((3,),),
+    "a -> a",
 )
 row("a constant added at an index", "scatter-add", lambda x: x.at[1].add(0.5), ((4,),), "a[1,3] -> a[1,3]")
 row(

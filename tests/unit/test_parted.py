@@ -9,12 +9,12 @@ from jax import lax
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
-    along,
     concatenated,
     contracted_with,
-    cuts_of,
     joined,
     new_axis,
+    part_sizes,
+    slice_of,
     with_axis,
     without_axis,
 )
@@ -43,6 +43,8 @@ OPERATIONS = {
     "reshaped, the last kept": (lambda x: x.reshape(6, 4), (2, 3, 4)),
     "reshaped, the first kept": (lambda x: x.reshape(2, 12), (2, 3, 4)),
     "reshaped, the one between kept": (lambda x: x.reshape(2, 5, 2, 2), (2, 5, 4)),
+    "reshaped by columns": (lambda x: lax.reshape(x, (4, 6), dimensions=(2, 0, 1)), (2, 3, 4)),
+    "flattened by columns": (lambda x: lax.reshape(x, (24,), dimensions=(2, 1, 0)), (2, 3, 4)),
     "squeezed": (lambda x: lax.squeeze(x, (1,)), (2, 1, 3)),
     "an axis more": (lambda x: lax.expand_dims(x, (1,)), (2, 3)),
     "a product": (contracting(), (2, 3), (3, 4)),
@@ -138,8 +140,8 @@ RAGGED = Parts(0, (1, 3), (Parts(1, (1, 2), ("a", "b")), Parts(1, (2, 1), ("b", 
 
 
 def test_parts_of_parts_may_be_cut_in_unlike_ways():
-    assert cuts_of(RAGGED) == {0: {(1, 3)}, 1: {(1, 2), (2, 1)}}
-    assert cuts_of("a") == {}
+    assert part_sizes(RAGGED) == {0: {(1, 3)}, 1: {(1, 2), (2, 1)}}
+    assert part_sizes("a") == {}
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -148,12 +150,12 @@ def test_parts_of_parts_may_be_cut_in_unlike_ways():
 )
 def test_values_put_end_to_end_have_the_parities_of_their_entries(axis, values):
     shape = (4, 3)
-    whole = concatenated(axis, [shape] * len(values), values)
+    whole = concatenated(axis, [shape[axis]] * len(values), values)
     expected = np.concatenate([numbered(one, shape) for one in values], axis)
     np.testing.assert_array_equal(numbered(whole, expected.shape), expected)
     for start in range(expected.shape[axis]):
         for stop in range(start + 1, expected.shape[axis] + 1):
-            held = along(whole, axis, lambda parts, start=start, stop=stop: parts.over(start, stop))
+            held = slice_of(whole, axis, start, stop)
             within = expected.take(range(start, stop), axis)
             np.testing.assert_array_equal(numbered(held, within.shape), within)
 

@@ -528,6 +528,16 @@ def along_rows(positive, negative):
         (lambda a, b, x: jnp.zeros(2).at[0].set(a).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.zeros(2).at[0].add(a).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.arange(3.0).at[a.astype(int)].get(wrap_negative_indices=False) ** 2 * b**2, [{1}]),
+        (lambda a, b, x: jnp.ones(2).at[0].set(a).at[:1].apply(jnp.exp)[0] * b**2, [{1}]),
+        (lambda a, b, x: jnp.take(a * jnp.ones(2), np.array([0, 2])).sum() * b, [{0, 1}]),
+        (lambda a, b, x: jnp.take(a * jnp.ones(2), np.array([0, 2]), mode="fill", fill_value=0).sum() * b, [{0, 1}]),
+        (lambda a, b, x: jnp.take(a * jnp.ones(2), np.array([0, 2]), mode="fill", fill_value=1).sum() * b, []),
+        (lambda a, b, x: (9 * a).astype(int) * b, [{0, 1}]),
+        (lambda a, b, x: (9 * a).astype(np.uint8).astype(float) ** 2 * b**2, [{1}]),
+        # a branch that a constant chooses
+        (lambda a, b, x: jax.lax.cond(True, jnp.tanh, jnp.exp, a) * b, [{0, 1}]),
+        (lambda a, b, x: jax.lax.switch(2, [jnp.tanh, jnp.exp, jnp.sin], a) * b, [{0, 1}]),
+        (lambda a, b, x: jax.lax.cond(a > 0, jnp.tanh, jnp.exp, a) * b, []),
         (lambda a, b, x: jnp.arctan2(a, 1 + a**2) * b, [{0, 1}]),
         (lambda a, b, x: jnp.arctan2(x, a) * b**2, [{1}]),
         (lambda a, b, x: jax.lax.rem(a, 1 + a**2) * b, [{0, 1}]),
@@ -678,6 +688,8 @@ def scaled_each(w, x):
         # each by itself
         (lambda w, x: [(w[:, :2] ** 2).sum() + (w[:, 2:] ** 2).sum()], COLUMNS),
         (lambda w, x: [jnp.square(part).sum() for part in jnp.split(w, [2], axis=1)], COLUMNS),
+        (lambda w, x: [jnp.square(jax.lax.dynamic_slice(w, (0, at), (3, 2))).sum() for at in (0, 9)], COLUMNS),
+        (lambda w, x: [jax.lax.dynamic_slice(w, (0, at), (3, n)).sum() ** 2 for at, n in ((0, 2), (2, 4))], COLUMNS),
         (lambda w, x: [(row[:2].sum() ** 2 + row[2:].sum() ** 2) for row in w], COLUMNS),
         (lambda w, x: [(row[:2].sum() + row[2:].sum()) ** 2 for row in w], COLUMNS),
         # a column is of one of them; two of either are of both

@@ -5,11 +5,11 @@ Knows parts and forms of values; no operations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from numpyro_symmetry.discovery.labels.forms import Form, Forms
-from numpyro_symmetry.discovery.labels.parted import Parts, joined, mapped
+from numpyro_symmetry.discovery.labels.parted import Parts, along, joined, mapped
 from numpyro_symmetry.symmetry.gf2 import beyond, reduced_basis
 
 
@@ -59,7 +59,11 @@ class Demands:
         self.vanish(*(whole[0] ^ other for other in whole[1:]))
         return whole[0] if whole else None
 
-    def agree_each(self, *rows: Sequence[Parity]) -> list[Parity]:
+    def agree_along(self, parity: Parity, axis: int) -> Parity:
+        """Demand that a value's parts along one axis have one parity."""
+        return along(parity, axis, lambda parts: self.agree(parts.of))
+
+    def agree_each(self, *rows: Iterable[Parity]) -> list[Parity]:
         """Demand that values at one place in these rows have one parity; that of each place is returned."""
         return [self.agree(parities) for parities in zip(*rows, strict=True)]
 

@@ -13,9 +13,9 @@ import numpy as np
 from jax.extend import core
 from scipy import special
 
-from numpyro_symmetry.discovery.labels.places import SCATTERS, gather
+from numpyro_symmetry.discovery.labels.places import SCATTERS, gather, order_read
 from numpyro_symmetry.discovery.labels.values import Known, known
-from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, name_of
 from numpyro_symmetry.models.programs import read_later
 
 # equations up to which a called program is looked into for choices by constants
@@ -120,9 +120,17 @@ def operand_chosen(equation: Any, operands: Sequence[Known | None]) -> int | Non
     return 1 + int(which[0]) if len(which) == 1 else None
 
 
+def branches_taken(params: Mapping[str, Any], which: Known | None) -> Sequence[Any]:
+    """The branches of a conditional that may be taken: a single one where a constant chooses."""
+    if which is None:
+        return params["branches"]
+    chosen = int(np.clip(int(which.value), 0, len(params["branches"]) - 1))
+    return params["branches"][chosen : chosen + 1]
+
+
 def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
     """An operation on constants, evaluated; ``None`` if it cannot be."""
-    name, params, out = equation.primitive.name, equation.params, equation.outvars[0].aval
+    name, params, out = name_of(equation), equation.params, equation.outvars[0].aval
     try:
         if name in _FOLDED:
             with np.errstate(all="ignore"):
@@ -214,7 +222,7 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     **SCATTERS,
     "integer_pow": lambda params, x: np.asarray(x) ** params["y"],
     "convert_element_type": lambda params, x: x,
-    "reshape": lambda params, x, *_: np.reshape(x, params["new_sizes"]),
+    "reshape": lambda params, x, *_: np.reshape(x.transpose(order_read(params, x.ndim)), params["new_sizes"]),
     "squeeze": lambda params, x: np.squeeze(x, tuple(params["dimensions"])),
     "transpose": lambda params, x: np.transpose(x, params["permutation"]),
     "concatenate": lambda params, *x: np.concatenate(x, params["dimension"]),
@@ -223,6 +231,6 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     "reduce_prod": _over_axes(np.prod),
     "reduce_max": _over_axes(np.max),
     "reduce_min": _over_axes(np.min),
-    "reduce_and": _over_axes(np.all),
-    "reduce_or": _over_axes(np.any),
+    "reduce_and": _over_axes(np.bitwise_and.reduce),
+    "reduce_or": _over_axes(np.bitwise_or.reduce),
 }

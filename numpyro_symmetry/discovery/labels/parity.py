@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
-from numpyro_symmetry.discovery.labels.folding import constant_of, operand_chosen, residual_of
+from numpyro_symmetry.discovery.labels.folding import branches_taken, constant_of, operand_chosen, residual_of
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import (
     Parts,
@@ -28,42 +28,32 @@ from numpyro_symmetry.discovery.labels.parted import (
     as_slices,
     concatenated,
     contracted_with,
-    cuts_of,
     joined,
     mapped,
     new_axis,
+    part_sizes,
+    slice_of,
     slice_written,
     with_axis,
     without_axis,
 )
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known
-from numpyro_symmetry.models.compat import body_of, called, scan_counts, shapes_of
+from numpyro_symmetry.models.compat import body_of, called, name_of, scan_counts, shapes_of
 
-_ODD = {
-    *(*ODD, *SAME, *LINEAR),
-    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack"),
-    "optimization_barrier",
-}
-
-
-_SUMS = {"add", "sub", "add_any", "concatenate", "pad", "complex", "stack"}
-
-
+_ODD = (
+    ODD | SAME | LINEAR | {"neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack", "optimization_barrier"}
+)
+_SUMS = {"add", "sub", "add_any", "pad", "complex", "stack"}
 _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_solve"}
-
-
+_EVENS = EVENS | {"abs", "is_finite"}
 # operations that parts go through one by one
 _APART = {
     *ELEMENTWISE,
-    *("select_n", "broadcast_in_dim", "dot_general", "conv_general_dilated", "reduce_sum", "reshape"),
-    *("squeeze", "transpose"),
+    *"broadcast_in_dim conv_general_dilated dot_general reduce_sum reshape select_n squeeze transpose".split(),
 }
-
-
-_EVENS = {*EVENS, "abs", "is_finite"}
-
-
+# kinds of numbers of which none is negative: truths, and whole numbers without a sign
+_WITHOUT_SIGN = "bu"
 # positions of operands that hold values; all others are indices
 _HOLD_VALUES = {
     **dict.fromkeys(["gather", "dynamic_slice"], (0,)),
@@ -98,11 +88,10 @@ def even_sets(
     for can, own in itertools.zip_longest(can_be_negated, cuts, fillvalue=()):
         given.append(_unknown_parts(demands, own))
         if not can:
-            demands.vanish(*_leaves(given[-1]))
+            demands.vanish(given[-1])
     count, data = demands.num_unknowns, len(body_of(jaxpr).invars) - len(given)
     for program in (jaxpr, *beside):
-        for parity in _run_closed(program, [*given, *[EVEN] * data], demands)[0]:
-            demands.vanish(*_leaves(parity))
+        demands.vanish(*_run_closed(program, [*given, *[EVEN] * data], demands)[0])
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
 
 
@@ -114,11 +103,6 @@ def _unknown_parts(demands: Demands, cuts: Sequence[tuple[int, tuple[int, ...]]]
     return joined(axis, sizes, [_unknown_parts(demands, further) for _ in sizes])
 
 
-def _leaves(parity: Parity) -> list[Parity]:
-    """The parity of every part."""
-    return [leaf for one in parity.of for leaf in _leaves(one)] if isinstance(parity, Parts) else [parity]
-
-
 def _run_closed(
     closed: Any,
     args: Sequence[Parity | Known],
@@ -128,14 +112,13 @@ def _run_closed(
 ) -> tuple[list[Parity], list[Form]]:
     """Parities and forms of a program's results; an operation that no wanted result depends on demands nothing."""
     program = residual_of(closed, args, wanted)
-    environment: dict[Any, Parity] = {
-        var: value for var, value in program.given.items() if not isinstance(value, Known)
-    }
+    environment: dict[Any, Parity | Known] = dict(program.given)
     forms = dict(zip(program.body.invars, forms_of_args or (), strict=False))
 
-    def read(atom: Any) -> Parity:
+    # constants enter called programs as constants: choices by them are made inside
+    def read(atom: Any) -> Parity | Known:
         value = constant_of(atom, program.constants)
-        return environment.get(atom, EVEN) if value is None else _parity_of(value)
+        return environment.get(atom, EVEN) if value is None else value
 
     def form_of(atom: Any) -> Form:
         if isinstance(atom, core.Literal):
@@ -145,30 +128,32 @@ def _run_closed(
             forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
         return forms[atom]
 
-    for equation in itertools.chain.from_iterable(map(as_slices, program.equations)):
-        operands = list(map(read, equation.invars))
-        # constants enter called programs as constants: choices by them are made inside
-        inner, given_ = called(equation), [constant_of(atom, program.constants) for atom in equation.invars]
-        known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
-        before = list(map(form_of, equation.invars))
-        if inner is not None:
+    constants = ([constant_of(atom, program.constants) for atom in one.invars] for one in program.equations)
+    for equation in itertools.chain.from_iterable(map(as_slices, program.equations, constants)):
+        operands, before = list(map(read, equation.invars)), list(map(form_of, equation.invars))
+        if (inner := called(equation)) is not None:
             needed = [var in program.live for var in equation.outvars]
-            results, after = _run_closed(inner, known_, demands, needed, before)
+            results, after = _run_closed(inner, operands, demands, needed, before)
             forms.update(zip(equation.outvars, after, strict=True))
         elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
-            known_ = [value if isinstance(value, Known) else demands.settled(value) for value in known_]
-            results = solved(equation.params, list(map(demands.settled, operands)), known_, demands)
+            results = solved(
+                equation.params, [x if isinstance(x, Known) else demands.settled(x) for x in operands], demands
+            )
         else:
-            results = _step_apart(_Step(equation, given_, before, demands), operands)
+            given = [x if isinstance(x, Known) else None for x in operands]
+            results = _step_apart(_Step(equation, given, before, demands), list(map(_parity_of, operands)))
             if len(equation.outvars) == 1:
                 forms[equation.outvars[0]] = demands.forms.of(equation, before)
                 # values that cancel are both odd and even
                 results = [None] if forms[equation.outvars[0]] == ZERO else results
         environment.update(zip(equation.outvars, results, strict=True))
-    return list(map(read, program.body.outvars)), list(map(form_of, program.body.outvars))
+    return [_parity_of(read(var)) for var in program.body.outvars], list(map(form_of, program.body.outvars))
 
 
-def _parity_of(value: Known) -> Parity:
+def _parity_of(value: Parity | Known) -> Parity:
+    """The parity of a value, which may be a constant: zeros are both odd and even."""
+    if not isinstance(value, Known):
+        return value
     array = value.value
     return None if isinstance(array, np.ndarray) and array.dtype.kind in "fiuc" and not array.any() else EVEN
 
@@ -188,37 +173,35 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     name, params = equation.primitive.name, equation.params
     found = next(((k, parity) for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
     if name == "concatenate":
-        return [concatenated(params["dimension"], shapes_of(equation.invars), list(map(demands.settled, operands)))]
-    if name == "stack" and found is None:
-        return [joined(params["axis"], [1] * len(operands), list(map(demands.whole, operands)))]
+        sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
+        return [concatenated(params["dimension"], sizes, list(map(demands.settled, operands)))]
+    if name == "stack":
+        each = [with_axis(demands.settled(parity), params["axis"]) for parity in operands]
+        return [joined(params["axis"], [1] * len(each), each)]
     if (written := slice_written(equation, step.given)) is not None:
         return [_written_over(equation, written, operands, demands)]
     if found is None:
         return _step(step, operands)
     first, parts = found
     if name in ("slice", "unstack"):
-        return _slices(equation, mapped(parts, lambda part: _step(step, [part])[0]), demands)
+        return _slices_of(mapped(parts, lambda part: _step(step, [part])[0]), equation, demands)
     axis = new_axis(equation, first, *parts[:2]) if name in _APART else None
     summed = contracted_with(equation, first, parts.axis)
     if axis is None and summed is None:
         return _step_apart(step, [demands.agree(parts.of) if k == first else p for k, p in enumerate(operands)])
 
+    meets = {first: parts.axis, 1 - first: summed}
+
     def of_parts(operand: int, parity: Parity) -> list[Parity]:
         """What each part meets of an operand: its part, where it has the same along this axis, or all of it."""
-        for other, sizes in cuts_of(parity).items():
-            if (operand, other) == (first, parts.axis) or (
-                operand != first
-                and (other == summed if axis is None else new_axis(equation, operand, other, parts.sizes) == axis)
-            ):
+        for other, sizes in part_sizes(parity).items():
+            if other == meets[operand] if axis is None else new_axis(equation, operand, other, parts.sizes) == axis:
                 parity = parity if sizes == {parts.sizes} else demands.whole(parity)
                 return [along(parity, other, lambda own, k=k: own.of[k]) for k in range(len(parts.of))]
         return [parity] * len(parts.of)
 
-    # in a sum over parts every part has to be odd or even: it cannot be mirrored apart from the others
-    beside = operands if summed is None else list(map(demands.settled, operands))
-    each = [
-        _step_apart(step, list(met))[0] for met in zip(*itertools.starmap(of_parts, enumerate(beside)), strict=True)
-    ]
+    met = zip(*itertools.starmap(of_parts, enumerate(operands)), strict=True)
+    each = [_step_apart(step, list(one))[0] for one in met]
     if axis is None:
         return [demands.agree(each)]
     before, after = max(sum(parts.sizes), 1), shapes_of(equation.outvars)[0][axis]
@@ -228,37 +211,26 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
 def _written_over(equation: Any, written: tuple[int, int, int], operands: list[Parity], demands: Demands) -> Parity:
     """The parity of a value of which a slice is another's: up to it, the other's, and from there on."""
     (axis, first, size), place = written, _HOLD_VALUES[equation.primitive.name][1]
-    shapes = shapes_of(equation.invars)
-    every, ends = [(0, n) for n in shapes[0]], itertools.pairwise([0, first, first + size, shapes[0][axis]])
-    slices = [[*every[:axis], bounds, *every[axis + 1 :]] for bounds in ends]
-    values = [_within(demands.settled(operands[0]), bounds, demands) for bounds in slices]
-    sizes = [tuple(stop - start for start, stop in bounds) for bounds in slices]
-    values[1] = demands.settled(operands[place]) if shapes[place] == sizes[1] else demands.whole(operands[place])
-    return concatenated(axis, sizes, values)
+    shape, update = (shapes_of(equation.invars)[k] for k in (0, place))
+    held, own = (demands.settled(operands[k]) for k in (0, place))
+    # updates with axes of their own, such as one for many indices, have one parity
+    own = own if update == (*shape[:axis], size, *shape[axis + 1 :]) else demands.whole(own)
+    low, high = (slice_of(held, axis, *ends) for ends in ((0, first), (first + size, shape[axis])))
+    return concatenated(axis, [first, size, shape[axis] - first - size], [low, own, high])
 
 
-def _slices(equation: Any, parts: Parity, demands: Demands) -> list[Parity]:
+def _slices_of(parts: Parity, equation: Any, demands: Demands) -> list[Parity]:
     """Parities of slices."""
     params, (shape, *_) = equation.params, shapes_of(equation.invars)
-    if equation.primitive.name == "slice":
-        bounds = zip(
-            params["start_indices"], params["limit_indices"], params["strides"] or (1,) * len(shape), strict=True
-        )
-        return [_within(parts, [(start, stop) if step == 1 else None for start, stop, step in bounds], demands)]
-    # unstacking takes its axis away
-    axis, every = params["axis"], [(0, size) for size in shape]
-    ends = ((k, k + 1) for k in range(shape[axis]))
-    return [without_axis(_within(parts, [*every[:axis], b, *every[axis + 1 :]], demands), axis) for b in ends]
-
-
-def _within(parity: Parity, bounds: Sequence[Sequence[int] | None], demands: Demands) -> Parity:
-    """The parity of a slice, from start to stop along each axis; ``None`` along one of which entries are left out."""
-    for axis, bound in enumerate(bounds):
-        if bound is None:
-            parity = along(parity, axis, lambda parts: demands.agree(parts.of))
-        else:
-            parity = along(parity, axis, lambda parts, bound=bound: parts.over(*bound))
-    return parity
+    if equation.primitive.name == "unstack":
+        axis = params["axis"]
+        return [without_axis(slice_of(parts, axis, k, k + 1), axis) for k in range(shape[axis])]
+    strides = params["strides"] or (1,) * len(shape)
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+    for axis, (start, stop, stride) in enumerate(bounds):
+        parts = slice_of(parts, axis, start, stop)
+        parts = parts if stride == 1 else demands.agree_along(parts, axis)
+    return [parts]
 
 
 def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
@@ -308,17 +280,15 @@ def _let_through(equation: Any, signs: list[int], are_zero: list[bool]) -> tuple
     common = next((sign for sign, is_zero in zip(signs, are_zero, strict=True) if not is_zero), EVEN)
     if name in _EVENS:
         return [common], EVEN
-    if name in _ODD | _SUMS and np.dtype(params.get("new_dtype", float)) != bool:
+    if name in _ODD | _SUMS and _kind_made(params) not in _WITHOUT_SIGN:
         return [EVEN if is_zero else common for is_zero in are_zero], common
     return [EVEN] * len(signs), EVEN
 
 
 def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
     equation, given, _, demands = step
-    name, params, count = equation.primitive.name, equation.params, len(equation.outvars)
-    if name == "convert_element_type" and np.dtype(params["new_dtype"]) == bool:
-        return [EVEN]
-    if name in _ODD:
+    name, params, count = name_of(equation), equation.params, len(equation.outvars)
+    if name in _ODD and _kind_made(params) not in _WITHOUT_SIGN:
         return [operands[0]] * count if len(operands) == 1 else list(operands)
     if name in _SUMS:
         return [demands.agree(operands)]
@@ -330,7 +300,7 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         demands.vanish(operands[0])
     if name in _PRODUCTS:
         return [None if None in operands else reduce(xor, operands)]
-    if name in _EVENS:
+    if name in _EVENS or _kind_made(params) == "b":
         return [EVEN]
     if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
         power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
@@ -341,7 +311,9 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         return [operands[0]]
     if name in _HOLD_VALUES:
         demands.vanish(*(p for k, p in enumerate(operands) if k not in _HOLD_VALUES[name]))
-        return [demands.agree([operands[k] for k in _HOLD_VALUES[name]])]
+        # what is filled in where an index is out of bounds is a constant; NaN is both odd and even
+        filled = [EVEN] if abs(params.get("fill_value") or 0) > 0 else []
+        return [demands.agree([*filled, *(operands[k] for k in _HOLD_VALUES[name])])]
     if name == "select_n":
         if (chosen := operand_chosen(equation, given)) is not None:
             return [operands[chosen]]
@@ -352,44 +324,50 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
     return [EVEN] * count
 
 
+def _kind_made(params: Any) -> str:
+    """The kind of numbers that a conversion makes, as NumPy has it; of other operations that of real ones."""
+    return np.dtype(params.get("new_dtype", float)).kind
+
+
 def _is_whole(exponent: Known | None) -> bool:
     """Whether this is one whole number, as in ``x**2.0``."""
     return exponent is not None and np.unique(exponent.value).size == 1 and exponent.value.flat[0] % 1 == 0
 
 
-def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
+def _scan(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    rows = [along(parity, 0, lambda parts: demands.agree(parts.of)) for parity in operands[start:]]
-    scanned = [without_axis(parity, 0) for parity in rows]
-    inside, _ = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
-    demands.agree_each(carry, operands[num_consts:start], inside[:num_carry])
+    scanned = [without_axis(demands.agree_along(_parity_of(rows), 0), 0) for rows in operands[start:]]
+    inside, _ = _run_closed(params["jaxpr"], [*operands[:num_consts], *carry, *scanned], demands)
+    demands.agree_each(carry, map(_parity_of, operands[num_consts:start]), inside[:num_carry])
     return [*carry, *(with_axis(demands.settled(parity), 0) for parity in inside[num_carry:])]
 
 
-def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
+def _while(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_condition = params["cond_nconsts"]
     start = num_condition + params["body_nconsts"]
     carry = [demands.unknown() for _ in operands[start:]]
-    out, _ = _run_closed(params["body_jaxpr"], [*known_[num_condition:start], *carry], demands)
-    demands.agree_each(carry, operands[start:], out)
-    demands.vanish(*_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands)[0])
+    out, _ = _run_closed(params["body_jaxpr"], [*operands[num_condition:start], *carry], demands)
+    demands.agree_each(carry, map(_parity_of, operands[start:]), out)
+    demands.vanish(*_run_closed(params["cond_jaxpr"], [*operands[:num_condition], *carry], demands)[0])
     return [*carry]
 
 
-def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
-    demands.vanish(operands[0])
-    return demands.agree_each(*(_run_closed(branch, known_[1:], demands)[0] for branch in params["branches"]))
+def _conditional(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
+    which, *given = operands
+    demands.vanish(_parity_of(which))
+    branches = branches_taken(params, which if isinstance(which, Known) else None)
+    return demands.agree_each(*(_run_closed(branch, given, demands)[0] for branch in branches))
 
 
-def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
+def _solve(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     # the solution's parity is such that both sides of the linear equation agree
     start = sum(params["const_lengths"])
     solution = [demands.unknown() for _ in operands[start:]]
-    consts = known_[: params["const_lengths"].matvec]
+    consts = operands[: params["const_lengths"].matvec]
     inside, _ = _run_closed(params["jaxprs"].matvec, [*consts, *solution], demands)
-    demands.agree_each(inside, operands[start:])
+    demands.agree_each(inside, map(_parity_of, operands[start:]))
     return [*solution]
 
 

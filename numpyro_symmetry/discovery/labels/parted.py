@@ -17,7 +17,7 @@ from jax import lax
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.values import Known
-from numpyro_symmetry.models.compat import shapes_of
+from numpyro_symmetry.models.compat import name_of, shapes_of
 
 
 class Parts(NamedTuple):
@@ -44,33 +44,39 @@ def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
     return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
 
 
-def cuts_of(parity: Any) -> dict[int, set[tuple[int, ...]]]:
+def part_sizes(parity: Any) -> dict[int, set[tuple[int, ...]]]:
     """Axis -> the sizes of parts along it; several where parts are cut in unlike ways."""
     found = dict[int, set[tuple[int, ...]]]()
     if isinstance(parity, Parts):
         found[parity.axis] = {parity.sizes}
-        for axis, sizes in itertools.chain.from_iterable(cuts_of(one).items() for one in parity.of):
+        for axis, sizes in itertools.chain.from_iterable(part_sizes(one).items() for one in parity.of):
             found[axis] = found.get(axis, set()) | sizes
     return found
 
 
-def as_slices(equation: Any) -> list[Any]:
-    """A split as the slices that it is: operations of one result each; any other operation as it is."""
-    if equation.primitive.name != "split":
+def as_slices(equation: Any, given: Sequence[Known | None]) -> list[Any]:
+    """A split, and a slice that starts at constants, as the slices that they are; any other operation as it is."""
+    name, params, (shape, *_) = equation.primitive.name, equation.params, shapes_of(equation.invars) or [()]
+    if name == "split":
+        ends = itertools.pairwise(itertools.accumulate(params["sizes"], initial=0))
+        bounds = [[end if k == params["axis"] else (0, size) for k, size in enumerate(shape)] for end in ends]
+    elif name == "dynamic_slice" and len(starts := [x.value for x in given[1:] if x is not None]) == len(shape):
+        sizes = params["slice_sizes"]
+        bounds = [[(k, k + size) for k, size in zip(map(places.clamped, starts, shape, sizes), sizes, strict=True)]]
+    else:
         return [equation]
-    (shape,), axis = shapes_of(equation.invars), equation.params["axis"]
-    ends = itertools.accumulate(equation.params["sizes"], initial=0)
     return [
         equation.replace(
             primitive=lax.slice_p,
+            invars=equation.invars[:1],
             outvars=[var],
             params={
-                "start_indices": tuple(start if k == axis else 0 for k in range(len(shape))),
-                "limit_indices": tuple(stop if k == axis else size for k, size in enumerate(shape)),
+                "start_indices": tuple(start for start, _ in here),
+                "limit_indices": tuple(stop for _, stop in here),
                 "strides": None,
             },
         )
-        for var, (start, stop) in zip(equation.outvars, itertools.pairwise(ends), strict=True)
+        for var, here in zip(equation.outvars, bounds, strict=True)
     ]
 
 
@@ -90,15 +96,19 @@ def along(parity: Any, axis: int, function: Callable[[Parts], Any]) -> Any:
     return joined(parity.axis, parity.sizes, [along(one, axis, function) for one in parity.of])
 
 
-def concatenated(axis: int, shapes: Sequence[tuple[int, ...]], operands: Sequence[Any]) -> Any:
-    """The parity of values put end to end, some of which may have parts along that axis already."""
-    sizes, of = list[int](), list[Any]()
-    for parity, shape in zip(operands, shapes, strict=True):
-        cuts = (end for one in cuts_of(parity).get(axis, ()) for end in itertools.accumulate(one))
-        for start, stop in itertools.pairwise(sorted({0, shape[axis], *cuts})):
-            sizes.append(stop - start)
-            of.append(along(parity, axis, lambda parts, start=start, stop=stop: parts.over(start, stop)))
-    return joined(axis, sizes, of) if of else None
+def slice_of(parity: Any, axis: int, start: int, stop: int) -> Any:
+    """The parity of a slice along an axis; of an empty one it may be ``None``."""
+    return along(parity, axis, lambda parts: parts.over(start, stop))
+
+
+def concatenated(axis: int, sizes: Sequence[int], operands: Sequence[Any]) -> Any:
+    """The parity of values of these sizes put end to end, some of which may have parts along that axis already."""
+    held = list[tuple[int, Any]]()
+    for parity, size in zip(operands, sizes, strict=True):
+        cuts = (end for one in part_sizes(parity).get(axis, ()) for end in itertools.accumulate(one))
+        ends = itertools.pairwise(sorted({0, size, *cuts}))
+        held += [(stop - start, slice_of(parity, axis, start, stop)) for start, stop in ends]
+    return joined(axis, *zip(*held, strict=True)) if held else None
 
 
 def without_axis(parity: Any, axis: int) -> Any:
@@ -119,17 +129,16 @@ def _renumbered(parity: Any, number: Callable[[int], int]) -> Any:
 
 def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, int, int] | None:
     """The axis along which a value is written over a slice of another, the slice's first index, and its size."""
-    name = equation.primitive.name
+    name = name_of(equation)
     if name not in ("scatter", "dynamic_update_slice"):
         return None
     shape, *others = shapes_of(equation.invars)
     if name == "scatter":
-        if not isinstance(given[1], Known) or math.prod(shape) > places.MAX_FOLLOWED:
+        if not isinstance(given[1], Known):
             return None
         counted = 1 + np.arange(math.prod(others[1])).reshape(others[1])
-        write = places.SCATTERS[name]
-        numbered = write(equation.params, np.zeros(shape, int), np.asarray(given[1].value), counted)
-        return places.slice_written(numbered, counted)
+        numbered = places.numbered_by(equation.params, shape, given[1].value, counted)
+        return None if numbered is None else places.slice_numbered(numbered, counted)
     in_part = [k for k, (n, size) in enumerate(zip(shape, others[0], strict=True)) if n != size]
     starts = [given[2 + k] for k in in_part]
     if len(in_part) != 1 or not isinstance(starts[0], Known):
@@ -149,11 +158,14 @@ def new_axis(equation: Any, operand: int, axis: int, sizes: Sequence[int]) -> in
         found = params["broadcast_dimensions"][axis]
     elif name == "transpose":
         found = params["permutation"].index(axis)
-    elif name in ("reshape", "squeeze"):
-        starts = (k for k in range(len(out)) if math.prod(out[:k]) == math.prod(shape[:axis]))
+    elif name == "reshape":
+        order = places.order_read(params, len(shape))
+        before = math.prod(shape[k] for k in order[: order.index(axis)])
+        starts = (k for k in range(len(out)) if math.prod(out[:k]) == before)
         return next((k for k in starts if all(size * out[k] % max(shape[axis], 1) == 0 for size in sizes)), None)
-    elif name == "reduce_sum":
-        found = None if axis in params["axes"] else axis - sum(k < axis for k in params["axes"])
+    elif name in ("reduce_sum", "squeeze"):
+        gone = params["axes" if name == "reduce_sum" else "dimensions"]
+        found = None if axis in gone else axis - sum(k < axis for k in gone)
     elif name == "dot_general":
         found = _of_product(params["dimension_numbers"], list(map(len, shapes_of(equation.invars))), operand, axis)
     elif name == "conv_general_dilated":

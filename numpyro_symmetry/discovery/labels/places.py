@@ -1,10 +1,11 @@
-"""Gathers and scatters of constants, in NumPy, so that nothing is compiled. Knows dimension numbers; no labels.
+"""Where entries come to stand in gathers, scatters, slices and reshapes; of constants in NumPy, to compile nothing.
 
-Source: XLA's operation semantics, *Gather* and *Scatter*.
+Knows parameters of operations; no labels. Source: XLA's operation semantics, *Gather* and *Scatter*.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -112,12 +113,26 @@ def _places(
     return tuple(np.broadcast_arrays(*places)), inside
 
 
+def order_read(params: Mapping[str, Any], ndim: int) -> tuple[int, ...]:
+    """The order in which a reshape reads the axes of its operand: columns first, where it is asked to."""
+    return tuple(params.get("dimensions") or range(ndim))
+
+
 def clamped(start: Any, whole: int, size: int) -> int:
     """Where a slice of this size starts: within its axis, wherever it is said to."""
     return int(np.clip(int(start), 0, whole - size))
 
 
-def slice_written(numbered: np.ndarray, counted: np.ndarray) -> tuple[int, int, int] | None:
+def numbered_by(
+    params: dict[str, Any], shape: Sequence[int], indices: np.ndarray, counted: np.ndarray
+) -> np.ndarray | None:
+    """For each entry of an operand the number of the update written to it, 0 if none; ``None`` of too many entries."""
+    if math.prod(shape) > MAX_FOLLOWED:
+        return None
+    return SCATTERS["scatter"](params, np.zeros(shape, int), indices, counted)
+
+
+def slice_numbered(numbered: np.ndarray, counted: np.ndarray) -> tuple[int, int, int] | None:
     """The axis of which only a slice is written to, the others whole and in order; its first index, and its size.
 
     ``numbered`` holds for each entry the number of the update written to it, 0 if none; ``counted`` those numbers.

@@ -160,7 +160,7 @@ class Reading:
             known.add(label[serial])
         sizes, axes = {label[serial]: size for serial, size in lone.items()}, dict(symmetry.axes)
         for site, terms in self.sites.items():
-            if site not in mine.sites and not any(_times(serial, terms) > 1 for serial in lone):
+            if site not in mine.sites and not any(_num_axes_of(serial, terms) > 1 for serial in lone):
                 continue
             entries = list(padded(axes.get(site, ()), len(terms)))
             for k, term in enumerate(terms):
@@ -318,7 +318,7 @@ def _is_taken_apart(term: Term) -> bool:
     return isinstance(resolve(term), Joined) and not atoms_of(term)
 
 
-def _times(serial: int, terms: Iterable[Term]) -> int:
+def _num_axes_of(serial: int, terms: Iterable[Term]) -> int:
     """On how many axes of a site an atom stands."""
     return sum(atom.serial == serial for term in terms for atom in atoms_of(term))
 

@@ -38,7 +38,7 @@ from numpyro_symmetry.discovery.labels.values import (
     Value,
     axes_of_constant,
 )
-from numpyro_symmetry.models.compat import called, frames_of, shapes_of
+from numpyro_symmetry.models.compat import called, frames_of, name_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[2]))
@@ -201,7 +201,7 @@ class Walk:
             self.line = outside
 
     def _step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
-        name, params = equation.primitive.name, equation.params
+        name, params = name_of(equation), equation.params
         shapes, out_shapes = shapes_of(equation.invars), shapes_of(equation.outvars)
         if name not in self.rules and (inner := called(equation)) is not None:
             return self.run_closed(inner, operands)

@@ -90,8 +90,8 @@ def is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Ar
     if not (others := [other for other in known if signs.name in other.group.over]):
         return True
     shapes = {site: np.shape(place[site]) for one in (signs, *others) for site in one.negated}
-    basis = basis_of(_vector(flip, shapes) for other in others for flip in flips(other, axes, place))
-    return bool(beyond(basis, _vector(next(flips(signs, axes, place)), shapes)))
+    basis = basis_of(_entries_negated(flip, shapes) for other in others for flip in flips(other, axes, place))
+    return bool(beyond(basis, _entries_negated(next(flips(signs, axes, place)), shapes)))
 
 
 def independent_wholes(
@@ -103,10 +103,10 @@ def independent_wholes(
     # along an axis on which no group stands all entries are negated or none: one of them speaks for all
     small = {site: np.ones(_shape_of_groups(axes.get(site, ()), np.shape(place[site]))) for site in sites}
     shapes = {site: value.shape for site, value in small.items()}
-    basis = basis_of(_vector(flip, shapes) for one in groups for flip in flips(one, axes, small))
+    basis = basis_of(_entries_negated(flip, shapes) for one in groups for flip in flips(one, axes, small))
     found = list[frozenset[str]]()
     for negated in wholes:
-        vector = _vector({site: -small[site] for site in negated}, shapes)
+        vector = _entries_negated({site: -small[site] for site in negated}, shapes)
         if left := beyond(basis, vector):
             basis.append(left)
             found.append(negated)
@@ -128,7 +128,7 @@ def _shape_of_groups(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tupl
     return tuple(1 if entry is None else n for entry, n in zip(padded(entries, len(shape)), shape, strict=True))
 
 
-def _vector(factors: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def _entries_negated(factors: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Which entries of sites are negated, as a vector over GF(2)."""
     kept = {site: np.zeros(np.prod(shape, dtype=int), bool) for site, shape in shapes.items()}
     negated = [np.ravel(factors[site] < 0) if site in factors else here for site, here in kept.items()]

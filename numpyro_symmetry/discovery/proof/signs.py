@@ -216,7 +216,7 @@ def _negated(signs: GroupSigns, axes: Axes, place: Values) -> Values:
 def _signs_of(symmetry: Symmetry, name: str, sites: Sequence[str], span: Span) -> Iterator[GroupSigns]:
     """Signs of a group to try: on sets of its places that negate whole sites, or whole parts, as parities allow."""
     axes = {site: symmetry.axes[site] for site in sites}
-    places = {site: _places(site, entries, name) for site, entries in axes.items()}
+    places = {site: _parts_by_place(site, entries, name) for site, entries in axes.items()}
     for chosen in _sets_of_places(places, axes, span):
         yield GroupSigns(name, symmetry.groups[name], sites, frozenset(chosen))
 
@@ -244,7 +244,7 @@ def _sets_of_places(
         yield from filter(None, itertools.islice(tried, EFFORT.max_signs))
 
 
-def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozenset[PartOfSite]]:
+def _parts_by_place(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozenset[PartOfSite]]:
     """For every place of a group on a site, in order, the parts of the site that stand along it."""
     numbers = np.arange(num_parts(entries)).reshape([len(cut.sizes) for cut in cuts_of(entries)])
     found, cut = list[frozenset[PartOfSite]](), 0
@@ -288,7 +288,7 @@ def _further_wholes(kept: Signs, symmetry: Symmetry, place: Values, span: Span) 
 
 def _negated_by(signs: GroupSigns, axes: Axes) -> frozenset[PartOfSite]:
     """The parts of sites that negating all indices of a group negates."""
-    negated = (_places(site, axes[site], signs.name)[k] for site, k in signs.chosen)
+    negated = (_parts_by_place(site, axes[site], signs.name)[k] for site, k in signs.chosen)
     return reduce(xor, negated, frozenset())
 
 

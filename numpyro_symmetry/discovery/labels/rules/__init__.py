@@ -16,10 +16,10 @@ from numpyro_symmetry.discovery.labels.rules.indexing import INDEXING
 from numpyro_symmetry.discovery.labels.rules.linear import contraction, convolution, factorisation
 from numpyro_symmetry.discovery.labels.rules.pointing import with_pointers
 from numpyro_symmetry.discovery.labels.rules.reduce import (
-    fold,
     order_matters,
     position_of_extreme,
     reduction,
+    reduction_by_function,
     sort,
     top_k,
     window,
@@ -70,7 +70,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             "optimization_barrier": barrier,
             "random_bits": random,
             "random_gamma": random,
-            "reduce": fold,
+            "reduce": reduction_by_function,
             "reshape": reshape,
             "select_n": choice,
             "sort": sort,

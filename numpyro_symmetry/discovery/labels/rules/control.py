@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.discovery.labels.folding import constant_results
+from numpyro_symmetry.discovery.labels.folding import branches_taken, constant_results
 from numpyro_symmetry.discovery.labels.terms import (
     Term,
     axis,
@@ -80,11 +80,8 @@ def while_(op: Operation) -> list[Value]:
 
 def conditional(op: Operation) -> list[Value]:
     """Branches: each must give the same labels, and whatever parts one of them takes, the result is made of."""
-    walk, branches = op.walk, op.params["branches"]
-    which, *operands = op.operands
-    if isinstance(which, Known):
-        chosen = int(np.clip(int(which.value), 0, len(branches) - 1))
-        branches = branches[chosen : chosen + 1]
+    walk, (which, *operands) = op.walk, op.operands
+    branches = branches_taken(op.params, which if isinstance(which, Known) else None)
     results: list[Value] = []
     for shape, *values in zip(op.out_shapes, *(walk.run_apart(branch, operands) for branch in branches), strict=True):
         axes = zip(*(walk.axes(value, shape, op.source) for value in values), strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import Axes
-from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, is_pointed_at, pointer_of
+from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, counted_along, is_pointed_at, pointer_of
 from numpyro_symmetry.discovery.labels.rules.shape import reshape
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
@@ -205,7 +205,7 @@ def gather(op: Operation) -> Axes:
         elif sizes[k] != 1 or not is_pointed_at(op, columns, k):
             out[j] = in_another_order(op, operand[k], out[j].size, pointed)
     for k in windows.single:
-        if (axis := _counted(columns.get(k), shape[k])) is not None:
+        if (axis := _axis_counting(columns.get(k), shape[k])) is not None:
             out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
         elif not is_pointed_at(op, columns, k):
             pin(pointed, operand[k])
@@ -228,15 +228,13 @@ def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
     return [functools.reduce(op.meet, terms) for terms in zip(*varying, strict=True)]
 
 
-def _counted(indices: Value | None, size: int) -> int | None:
+def _axis_counting(indices: Value | None, size: int) -> int | None:
     """The axis along which constant indices count through an axis they point into, if they do."""
     if not isinstance(indices, Known):
         return None
-    places = np.asarray(indices.value)[..., 0]
-    moving = varying(places)
-    if len(moving) != 1 or places.shape[moving[0]] != size:
-        return None
-    return moving[0] if (line_along(places, moving[0]) == np.arange(size)).all() else None
+    places = indices.value[..., 0]
+    axis = counted_along(places, places.shape)
+    return axis if axis is not None and places.shape[axis] == size else None
 
 
 def _pointed(op: Operation, indices: Value) -> Reason:

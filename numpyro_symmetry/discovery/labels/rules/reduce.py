@@ -24,7 +24,7 @@ def reduction(op: Operation) -> Axes:
     return [[term for k, term in enumerate(op.axes[0]) if k not in gone]]
 
 
-def fold(op: Operation) -> Axes:
+def reduction_by_function(op: Operation) -> Axes:
     """A reduction by a function of the user's own, of which nothing says whether the order matters to it."""
     count, reason = len(op.out_shapes), op.reason("folded by a function for which there is no rule", "no rule")
     (out, *_) = elementwise(op._replace(axes=op.axes[:count], shapes=op.shapes[:count], out_shapes=op.shapes[:count]))
@@ -79,18 +79,17 @@ def top_k(op: Operation) -> list[Value]:
 
 def window(op: Operation) -> Axes:
     """Pooling: axes with a window of one are free, the others keep their order."""
-    reason, sizes = (
-        op.reason("its order matters to a window"),
-        zip(op.params["window_dimensions"], op.params["window_strides"], map(tuple, op.params["padding"]), strict=True),
-    )
+    reason = op.reason("its order matters to a window")
+    sizes = zip(*(op.params[name] for name in _OF_WINDOWS), map(tuple, op.params["padding"]), strict=True)
     out = [
         term
-        if size == (1, 1, (0, 0))
+        if size == (1, 1, 1, (0, 0))
         else in_another_order(op, term, n, reason, varies=n != term.size or op.name in _VARIES)
         for term, size, n in zip(op.axes[0], sizes, op.out_shapes[0], strict=True)
     ]
     return [out for _ in op.out_shapes]
 
 
+_OF_WINDOWS = ("window_dimensions", "window_strides", "base_dilation")
 # a running sum of equal entries is not uniform
 _VARIES = ("cumsum", "cumprod", "cumlogsumexp", "reduce_window", "reduce_window_sum")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from numpyro_symmetry.discovery.labels.places import order_read
 from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, pin_all
 from numpyro_symmetry.discovery.labels.terms import Product, Term, Uniform, factors, resolve
 from numpyro_symmetry.discovery.labels.values import Value
@@ -34,7 +35,8 @@ def reshape(op: Operation) -> Axes:
     (shape,), reason = op.out_shapes, op.reason("reshaped so that its parts do not fit", "moved")
     if 0 in shape:
         return [[Uniform(n) for n in shape]]
-    parts, left = factors([term for term in op.axes[0] if term.size > 1], [Uniform(n) for n in shape if n > 1], reason)
+    read = [op.axes[0][k] for k in order_read(op.params, len(op.axes[0]))]
+    parts, left = factors([term for term in read if term.size > 1], [Uniform(n) for n in shape if n > 1], reason)
     if left:
         return pin_all(op, reason)
     out: list[Term] = []

@@ -57,17 +57,20 @@ def _overwritten(op: Operation, whole: Term, first: int, update: Term) -> Term:
 
 def scatter(op: Operation) -> Axes:
     """Writing at indices: whole windows pass, the axes pointed into are pinned."""
-    if (numbered := _numbered(op)) is None:
+    (_, indices, updates), counted = op.operands, _update_numbers(op)
+    if (
+        not isinstance(indices, Known)
+        or (numbered := places.numbered_by(op.params, op.shapes[0], indices.value, counted)) is None
+    ):
         return [_at_indices(op)]
     # before labels change
     _note_written(op, numbered)
-    (_, indices, updates), is_sum = op.operands, op.name == "scatter-add"
-    if isinstance(indices, Known) and isinstance(updates, Known) and is_sum:
+    if isinstance(updates, Known) and op.name == "scatter-add":
         values = np.asarray(updates.value)
         added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
         terms = op.walk.axes(added, op.shapes[0], op.source)
         return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
-    written = places.slice_written(numbered, _counted(op))
+    written = places.slice_numbered(numbered, counted)
     return [_at_indices(op) if written is None else _at_slice(op, *written)]
 
 
@@ -132,16 +135,7 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
     return resolve(term)
 
 
-def _numbered(op: Operation) -> np.ndarray | None:
-    """For each entry of the operand the number of the update written to it, 0 if none; ``None`` if nobody knows."""
-    shape, indices = op.shapes[0], op.operands[1]
-    if not isinstance(indices, Known) or math.prod(shape) > places.MAX_FOLLOWED:
-        return None
-    counted = _counted(op)
-    return places.SCATTERS["scatter"](op.params, np.zeros(shape, int), np.asarray(indices.value), counted)
-
-
-def _counted(op: Operation) -> np.ndarray:
+def _update_numbers(op: Operation) -> np.ndarray:
     """The entries of the updates, counted from one; along axes on which they do not vary all are one."""
     sizes = [1 if is_uniform(term) else term.size for term in op.axes[2]]
     return np.broadcast_to(1 + np.arange(math.prod(sizes)).reshape(sizes), op.shapes[2])
