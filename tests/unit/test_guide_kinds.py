@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoIAFNormal, AutoMultivariateNormal, AutoNormal
@@ -47,6 +48,12 @@ def gaussians(part, trace, supports):
 
 
 STACKED = kinds.GuideKind(lambda part: isinstance(part, Stacked), lambda part: {"rows": ("z", "s")}, entered, gaussians)
+
+
+@pytest.mark.parametrize("init_scale", [0.1, 1e-6])
+def test_narrow_guides_take_the_fast_path_however_large_their_densities_are(init_scale):
+    guide = AutoSymmetrized(AutoNormal(model, init_scale=init_scale), SYMMETRY).setup(jax.random.key(0))
+    assert guide.layout.factorises
 
 
 def test_a_strangers_kind_takes_the_fast_path_and_is_exact(monkeypatch):
