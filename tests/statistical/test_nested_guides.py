@@ -1,5 +1,7 @@
 """Guides of models in which blocks and the units in them both move: the ELBO by enumeration of (S2)³ ⋊ S3."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro_symmetry import AutoSymmetrized, AutoUnitNormal, Symmetry
 from numpyro_symmetry.entropy import Factorised, GaussianFactors, information, nested, of_draw
 from numpyro_symmetry.entropy.nested import log_probability_of_identity
-from numpyro_symmetry.evidence.weights import log_weights
+from numpyro_symmetry.evidence.weights import averaged_over, log_weights
 from numpyro_symmetry.symmetry import PlainView
 
 EXPERTS = {"up": ("expert", None, "expert/unit"), "down": ("expert", "expert/unit"), "route": (None, "expert")}
@@ -245,3 +247,14 @@ def test_the_other_level_is_summed_apart_in_weights(monkeypatch):
             ratios = np.exp(sign * (some - whole))
             assert abs(ratios.mean() - 1.0) < 4 * ratios.std() / np.sqrt(count)
             assert ratios.std() > 0.1
+
+
+@pytest.mark.parametrize("num_blocks", [5, 6])
+def test_no_more_than_120_elements_are_summed_apart(num_blocks):
+    whole = Symmetry({"w": ("block", "block/unit")}).bind({"w": np.zeros((num_blocks, 2))})
+    units = whole.restrict(["block/unit"])
+    found = averaged_over(SimpleNamespace(layout=SimpleNamespace(symmetry=units), symmetry=whole))
+    few = num_blocks == 5
+    assert found.apart.groups.keys() == ({"block"} if few else set())
+    assert found.symmetry == (whole if few else units)
+    assert found.whole == whole
