@@ -83,6 +83,19 @@ def test_a_strangers_kind_takes_the_fast_path_and_is_exact(monkeypatch):
     np.testing.assert_allclose(again(jax.random.key(1)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("wrong", ["loc", "scale"])
+def test_a_kind_that_reads_other_gaussians_is_found_out(wrong, monkeypatch):
+    """One number of one unit suffices to leave the fast path."""
+
+    def others(*read):
+        found = gaussians(*read)
+        other = getattr(found["z"], wrong).at[1].add(0.5)
+        return found | {"z": found["z"]._replace(**{wrong: other})}
+
+    monkeypatch.setattr(kinds, "KINDS", (STACKED._replace(gaussians=others), *kinds.KINDS))
+    assert not AutoSymmetrized(Stacked(), SYMMETRY, model=model).setup(jax.random.key(0)).layout.factorises
+
+
 def test_every_guide_has_one_kind():
     parts = {
         AutoDiagonalNormal(model): kinds.FLAT_DIAGONAL,
