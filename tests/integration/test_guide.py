@@ -302,6 +302,10 @@ def test_draws_are_the_base_guides(estimator):
         for name in b:
             if b[name]["type"] in ("sample", "param"):
                 np.testing.assert_array_equal(a[name]["value"], b[name]["value"])
+        # as NumPyro asks of what a guide samples beside the model's sites
+        (more,) = [site for name, site in a.items() if site["type"] == "sample" and name not in b]
+        assert more["is_observed"]
+        assert more["infer"]["is_auxiliary"]
 
 
 # up to sixteen particles are compiled one by one, more of them as a loop over one

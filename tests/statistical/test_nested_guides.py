@@ -1,5 +1,7 @@
 """Guides of models in which blocks and the units in them both move: the ELBO by enumeration of (S2)³ ⋊ S3."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,9 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from numpyro_symmetry import AutoSymmetrized, AutoUnitNormal, Symmetry
-from numpyro_symmetry.entropy import Factorised, GaussianFactors, information, nested
+from numpyro_symmetry.entropy import Factorised, GaussianFactors, information, nested, of_draw
 from numpyro_symmetry.entropy.nested import log_probability_of_identity
+from numpyro_symmetry.evidence.weights import averaged_over, log_weights
 from numpyro_symmetry.symmetry import PlainView
 
 EXPERTS = {"up": ("expert", None, "expert/unit"), "down": ("expert", "expert/unit"), "route": (None, "expert")}
@@ -70,7 +73,7 @@ def drawn(guide, params, key):
 
 
 def enumerated(guide, params, values):
-    """Information of one draw: the base guide's density at all 48 relabellings, written out."""
+    """Information of one draw: the base guide's density at all relabellings, written out."""
 
     def log_density(moved):
         if "auto_loc" not in params:
@@ -79,12 +82,11 @@ def enumerated(guide, params, values):
             )
             return sum(x.sum() for x in of_sites)
         # in the order of the model
-        flat = jnp.concatenate([moved[s].ravel() for s in EXPERTS])
+        flat = jnp.concatenate([moved[s].ravel() for s in guide.symmetry.axes])
         return dist.MultivariateNormal(params["auto_loc"], scale_tril=params["auto_scale_tril"]).log_prob(flat)
 
     at = jax.lax.map(log_density, guide.symmetry.apply(guide.symmetry.elements(), values))
-    assert at.shape == (48,)
-    return log_density(values) - logsumexp(at) + jnp.log(48.0)
+    return log_density(values) - logsumexp(at) + guide.symmetry.log_order()
 
 
 def informations(guide, params, keys):
@@ -199,18 +201,60 @@ def test_many_units_are_worth_no_less_in_blocks_that_move(spread, between):
             assert gained.mean() > -2 * gained.std() / np.sqrt(num_draws)
 
 
+def guide_that_blocks_meet(base=AutoNormal):
+    """Experts whose inputs move with another site, too."""
+    axes = EXPERTS | {"up": ("expert", "input", "expert/unit"), "route": ("input", "expert"), "embed": ("input",)}
+
+    def model(x, y):
+        mixture_of_experts(x, y)
+        normal("embed", 2)
+
+    return AutoSymmetrized(base(model), Symmetry(axes), check=False)
+
+
 @pytest.mark.parametrize("what", ["a group that blocks meet", "Gaussians of whole units"])
 def test_elsewhere_one_level_moves(what):
-    if "meet" in what:
-        axes = EXPERTS | {"up": ("expert", "input", "expert/unit"), "route": ("input", "expert"), "embed": ("input",)}
-
-        def model(x, y):
-            normal("embed", 2)
-            mixture_of_experts(x, y)
-
-        guide = AutoSymmetrized(AutoNormal(model), Symmetry(axes), check=False)
-    else:
-        guide = AutoSymmetrized(AutoUnitNormal(mixture_of_experts, Symmetry(EXPERTS)), Symmetry(EXPERTS))
+    whole = AutoUnitNormal(mixture_of_experts, Symmetry(EXPERTS))
+    guide = guide_that_blocks_meet() if "meet" in what else AutoSymmetrized(whole, Symmetry(EXPERTS))
     guide.setup(jax.random.key(0), X, Y)
     assert not any("/" in name for name in guide.layout.of_coordinates.groups)
     assert guide.layout.factorises
+
+
+def test_the_other_level_is_summed_apart_in_weights(monkeypatch):
+    """By enumeration; with relabellings drawn instead, unbiased for draws of the guide, the inverse for any others."""
+    rng, count, size = np.random.default_rng(0), 1000, 26
+    with jax.enable_x64(True):
+        guide = guide_that_blocks_meet(AutoMultivariateNormal).setup(jax.random.key(0), X, Y)
+        assert not guide.layout.factorises
+        loc = 0.2 * rng.normal(size=size)
+        scale_tril = 0.5 * np.eye(size) + 0.025 * np.tril(rng.normal(size=(size, size)), -1)
+        params = {"auto_loc": jnp.asarray(loc), "auto_scale_tril": jnp.asarray(scale_tril)}
+        own, others = (
+            jax.vmap(guide.base._unpack_latent)(jnp.asarray(at * loc + rng.normal(size=(count, size)) @ scale_tril.T))
+            for at in (1.0, 0.0)
+        )
+
+        def weighed(**options):
+            draws = [(own, True), (others, False)]
+            return np.split(log_weights(guide, jax.random.key(1), params, draws, (X, Y), **options).information, 2)
+
+        exact = weighed()
+        by_hand = jax.jit(lambda draws: jax.lax.map(lambda one: enumerated(guide, params, one), draws))
+        np.testing.assert_allclose(exact, [by_hand(own), by_hand(others)], atol=1e-8)
+        monkeypatch.setattr(of_draw, "_AUTO_ENUMERATED_ORDER", 1)
+        for sign, whole, some in zip((1, -1), exact, weighed(num_permutations=1), strict=True):
+            ratios = np.exp(sign * (some - whole))
+            assert abs(ratios.mean() - 1.0) < 4 * ratios.std() / np.sqrt(count)
+            assert ratios.std() > 0.1
+
+
+@pytest.mark.parametrize("num_blocks", [5, 6])
+def test_no_more_than_120_elements_are_summed_apart(num_blocks):
+    whole = Symmetry({"w": ("block", "block/unit")}).bind({"w": np.zeros((num_blocks, 2))})
+    units = whole.restrict(["block/unit"])
+    found = averaged_over(SimpleNamespace(layout=SimpleNamespace(symmetry=units), symmetry=whole))
+    few = num_blocks == 5
+    assert found.apart.groups.keys() == ({"block"} if few else set())
+    assert found.symmetry == (whole if few else units)
+    assert found.whole == whole

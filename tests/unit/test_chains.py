@@ -1,5 +1,6 @@
 """Statistics of chains agree with ArviZ, know infinite and constant values, and know what chance does."""
 
+import math
 from types import SimpleNamespace
 
 import arviz as az
@@ -298,10 +299,13 @@ def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
     assert moved.draws.tolist() == [[first, first + 45, first + 90, first + 135] for first in (0, 180, 360, 540)]
     # short chains show what they remember in how they differ
     assert cut(rng.standard_normal((4, 10, 3)) * 0.1 + np.arange(4.0)[:, None, None]).number == 4
-    # what stands still hides nothing beside it
-    beside = np.concatenate([values := autoregressive(rng, (4, 500, 1), 0.9), np.ones((4, 500, 1))], 2)
-    both = {"x": rng.standard_normal((2000, 1)), "y": beside.reshape(-1, 2)}
-    assert blocks_of(both, (4, 500)).number == cut(values).number
+    # what stands still hides nothing, be it many entries of a site or a whole one
+    values, still = autoregressive(rng, (4, 500, 1), 0.9), np.ones((4, 500, 300))
+    (time,) = autocorrelation_time(values)
+    assert cut(values).number == 4 * (500 // math.ceil(2.0 * time))
+    beside = {"x": rng.standard_normal((4, 500, 1)), "y": np.concatenate([still, values, still], 2), "z": still}
+    every = blocks_of({site: x.reshape(2000, -1) for site, x in beside.items()}, (4, 500))
+    np.testing.assert_array_equal(every.draws, cut(values).draws)
     # a short chain alone shows nothing
     assert cut(autoregressive(rng, (1, 19, 1), 0.99)).number == 19
     values = np.arange(4 * 500 * 2.0).reshape(-1, 2)

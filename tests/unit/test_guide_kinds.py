@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoIAFNormal, AutoMultivariateNormal, AutoNormal
@@ -49,6 +50,12 @@ def gaussians(part, trace, supports):
 STACKED = kinds.GuideKind(lambda part: isinstance(part, Stacked), lambda part: {"rows": ("z", "s")}, entered, gaussians)
 
 
+@pytest.mark.parametrize("init_scale", [0.1, 1e-6])
+def test_narrow_guides_take_the_fast_path_however_large_their_densities_are(init_scale):
+    guide = AutoSymmetrized(AutoNormal(model, init_scale=init_scale), SYMMETRY).setup(jax.random.key(0))
+    assert guide.layout.factorises
+
+
 def test_a_strangers_kind_takes_the_fast_path_and_is_exact(monkeypatch):
     monkeypatch.setattr(kinds, "KINDS", (STACKED, *kinds.KINDS))
     guide = AutoSymmetrized(Stacked(), SYMMETRY, model=model).setup(jax.random.key(0))
@@ -74,6 +81,19 @@ def test_a_strangers_kind_takes_the_fast_path_and_is_exact(monkeypatch):
             return -handlers.trace(slow).get_trace()["_symmetry_correction"]["fn"].log_factor
 
     np.testing.assert_allclose(again(jax.random.key(1)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["loc", "scale"])
+def test_a_kind_that_reads_other_gaussians_is_found_out(wrong, monkeypatch):
+    """One number of one unit suffices to leave the fast path."""
+
+    def others(*read):
+        found = gaussians(*read)
+        other = getattr(found["z"], wrong).at[1].add(0.5)
+        return found | {"z": found["z"]._replace(**{wrong: other})}
+
+    monkeypatch.setattr(kinds, "KINDS", (STACKED._replace(gaussians=others), *kinds.KINDS))
+    assert not AutoSymmetrized(Stacked(), SYMMETRY, model=model).setup(jax.random.key(0)).layout.factorises
 
 
 def test_every_guide_has_one_kind():

@@ -9,8 +9,11 @@ from numpyro_symmetry.discovery.labels.terms import (
     Product,
     Reason,
     Term,
+    atoms_of,
     axis,
+    impose,
     indices_of,
+    reasons_of,
     resolve,
     unify,
 )
@@ -56,6 +59,23 @@ def test_one_label_moves_as_the_other(size):
         free += any(places(a))
     # not all are pinned
     assert free > 15
+
+
+@pytest.mark.parametrize("parts", [Product, Joined])
+def test_all_that_told_indices_apart_is_known_of_what_an_axis_turns_out_to_be(parts):
+    """Whether it meets data too, which decides if numbers are asked."""
+    seen = {
+        Reason("shifted", strength="moved"): [0, 0, 0, 0, 0, 1],
+        Reason("taken"): [0, 0, 0, 0, 1, 1],
+        Reason("meets data", strength="data"): [0, 0, 0, 1, 2, 3],
+    }
+    one, other = axis(6), parts([axis(2), axis(3)] if parts is Product else [axis(2), axis(4)])
+    for reason, colours in seen.items():
+        impose(one, np.array(colours), reason)
+    assert set(reasons_of(one)) == seen.keys()
+    for term in (unify(one, other, REASON), other):
+        for atom in atoms_of(term):
+            assert seen.keys() <= set(atom.reasons)
 
 
 def test_axes_that_flatten_otherwise_are_pinned_and_others_are_cut():

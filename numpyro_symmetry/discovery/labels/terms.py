@@ -212,7 +212,7 @@ def pin(reason: Reason, *terms: Term) -> None:
 def slice_colours(array: np.ndarray, position: int) -> np.ndarray | None:
     """A colour for each index of an axis, equal where the slices are; ``None`` if all are."""
     rows = np.moveaxis(array, position, 0).reshape(array.shape[position], -1)
-    if len(rows) < 2 or (rows == rows[:1]).all():
+    if (rows == rows[:1]).all():
         return None
     seen: dict[bytes, int] = {}
     colours = np.array([seen.setdefault(np.ascontiguousarray(row).tobytes(), len(seen)) for row in rows])
@@ -226,7 +226,7 @@ def slice_colours(array: np.ndarray, position: int) -> np.ndarray | None:
 
 def varying(array: np.ndarray) -> list[int]:
     """The axes along which an array varies."""
-    return [k for k, n in enumerate(array.shape) if n > 1 and slice_colours(array, k) is not None]
+    return [k for k, n in enumerate(array.shape) if n and slice_colours(array, k) is not None]
 
 
 def line_along(array: np.ndarray, position: int) -> np.ndarray:
