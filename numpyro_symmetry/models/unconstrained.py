@@ -8,6 +8,7 @@ coordinate is wrong by up to 87. Here it is summed up from the other end, :math:
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,10 @@ Arrays = dict[str, Array]
 
 def unconstrain(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Arrays:
     """Values of a model's sites on the real line; supports may depend on one another."""
-    with numpyro.validation_enabled(False):  # parameters may be read off data that a mask hides, and that are NaN
+    # parameters may be read off data that a mask hides, and that are NaN
+    with numpyro.validation_enabled(False), warnings.catch_warnings():
+        # discrete sites are summed out whether they are marked for it or not, as DiscreteHMCGibbs takes them
+        warnings.filterwarnings("ignore", "Some algorithms will automatically enumerate", FutureWarning)
         transforms = get_transforms(function, args, kwargs, values)
     return {site: inverse(transforms[site], value) if site in transforms else value for site, value in values.items()}
 

@@ -125,7 +125,7 @@ def on_compared_sites(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dict[
     return left, {site: entries for site, entries in others.items() if set(names_in(entries)) <= known}
 
 
-def warn_of_kept_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:
+def warn_of_kept_labels(trace: Trace, bound: Symmetry, settled: Collection[str], changes: Mapping[str, bool]) -> None:
     """Warn of sites that look as if labels moved them, and that nobody speaks of, and of signs that are kept.
 
     Parameters
@@ -136,6 +136,8 @@ def warn_of_kept_labels(trace: Trace, bound: Symmetry, settled: Collection[str])
         The symmetry with sizes.
     settled
         Sites of which it is known what labels do to them.
+    changes
+        Site that the model computes -> whether labels change it.
     """
     _warn_of_signs(trace, bound)
     shared = _Shared.of(trace, bound)
@@ -147,10 +149,11 @@ def warn_of_kept_labels(trace: Trace, bound: Symmetry, settled: Collection[str])
     for group, variables in trace.predicted.items():
         for name, array in variables.items():
             event, dims = array.shape[len(trace.leading) :], tuple(map(str, array.dims[len(trace.leading) :]))
-            if shared.suspicion(name, array, event, dims):
+            if changes[name] if name in changes else shared.suspicion(name, array, event, dims):
+                looks = "" if name in changes else ", and looks as if it had any"
                 warn(
-                    f"{name!r} in group {group!r} of the container keeps its old labels, and looks as if it had any: "
-                    "only 'posterior' is relabelled. Predict again from the relabelled posterior, or relabel it: "
+                    f"{name!r} in group {group!r} of the container keeps its old labels{looks}: only "
+                    "'posterior' is relabelled. Predict again from the relabelled posterior, or relabel it: "
                     f"out.apply({{{name!r}: values}}, axes= or labels=)."
                 )
     for group, variables in trace.paired.items():

@@ -332,7 +332,8 @@ def _with_other_sites(
     settled = spoken_for | {finding.site for finding in bound.findings} | roles.computed
     if not roles.computed & bound.axes.keys():  # else latent sites may be left behind by what is computed from them
         settled |= roles.latent - roles.discrete
-    warn_of_kept_labels(trace, bound, settled | trace.uncompared)
+    changes = {site: site in carried.label_dependent for site in computed}
+    warn_of_kept_labels(trace, bound, settled | trace.uncompared, changes)
     turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
     # 1 - (1 - p) is p only up to rounding: values in memory are kept as they came, to be given back
     kept = [] if trace.is_stored else turned

@@ -20,7 +20,7 @@ from numpyro_symmetry.symmetry import Finding, Hard
 from numpyro_symmetry.traces.carrying import still_of
 from numpyro_symmetry.traces.deterministic import NOTHING, of_every_element
 from tests.support import traces
-from tests.unit.test_rebase import container, dataset
+from tests.unit.test_rebase import container, dataset, with_group
 
 Y = jnp.array([-1.0, 2.0, 0.5])
 COMPUTED = ("precision", "gaps", "total", "first", "likely", "positive")
@@ -126,6 +126,25 @@ def test_a_container_carries_them_under_names_and_comes_back_whole():
             assert out.data[group][name].identical(data[group][name])
     assert dataset(out.undo(out.data)).identical(dataset(data))
     assert dataset(out.apply(data)).identical(posterior)
+
+
+@pytest.mark.parametrize("group", ["posterior_predictive", "predictions"])
+def test_of_what_was_predicted_the_model_says_whether_labels_change_it(group):
+    """Of a number they do, without looks; of what has as many entries as there are labels they need not."""
+
+    def model(y):
+        loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+        numpyro.deterministic("first", loc[0])
+        numpyro.deterministic("ranked", jnp.sort(loc))
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)), obs=y)
+
+    loc = traces.mixture(draws=60)[0]["loc"]
+    data = container({"loc": loc}, first=loc[..., 0], ranked=np.sort(loc))
+    data = with_group(data, group, dataset(data)[["first", "ranked"]])
+    with pytest.warns(SymmetryWarning) as caught:
+        rebase(data, model=model, model_args=(Y,), null=False)
+    (message,) = [str(warning.message) for warning in caught]
+    assert message.startswith(f"'first' in group {group!r} of the container keeps its old labels: only")
 
 
 def test_values_that_the_model_did_not_compute_are_not_taken_for_those_it_did():

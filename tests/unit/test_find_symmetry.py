@@ -702,3 +702,18 @@ def test_on_other_data_single_precision_may_move_what_rounding_was_seen_to(monke
     assert find_symmetry(model, (np.array([0.1, 0.2]),)).groups["v"].signed
     assert seen
     assert all(least <= evidence.frozen.rounding.relative <= most for evidence in seen)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_term_whose_square_is_beyond_the_largest_number_hides_nothing_where_it_stays(held):
+    """One of 1e217 nats: NumPy's norm of it is infinite, with a warning, which is an error here."""
+
+    def model():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        loc = numpyro.sample("loc", dist.Normal(jnp.array([0.0, 0.0, 1.0]), 1.0).to_event(1))
+        numpyro.factor("far", -jnp.exp(500.0) * (scale if held else scale + (loc**2).sum()))
+
+    with jax.enable_x64(True):
+        found = find_symmetry(model)
+    assert found.groups["loc"].orbits == (0, 0, 1)
+    assert found.log_order() == pytest.approx(math.log(2))

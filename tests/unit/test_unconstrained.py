@@ -52,6 +52,17 @@ def test_the_smallest_entries_of_a_simplex_keep_their_coordinates(largest, place
     assert np.isfinite(slopes).all()
 
 
+def test_discrete_sites_need_no_mark():
+    """They are summed out all the same; NumPyro warns, and warnings are errors here."""
+
+    def model():
+        p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+        numpyro.sample("z", dist.Bernoulli(p))
+
+    free = unconstrain(model, (), {}, {"p": jnp.array(0.25), "z": jnp.array(1)})
+    np.testing.assert_allclose(free["p"], np.log(1 / 3), rtol=1e-6)
+
+
 def test_one_word_has_no_coordinate():
     assert unconstrained(constraints.simplex, jnp.ones((3, 1))).shape == (3, 0)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 import numpy as np
+from scipy import linalg
 
 from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
@@ -195,6 +196,7 @@ def each_gap(
         yield from gaps_to(frozen, at, stacked(batch), list(itertools.islice(left, len(batch))))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def largest_gaps(frozen: FrozenModel, before: Values, after: Batch) -> list[Gap]:
     """At each moved point, the largest change of any datum's log-likelihood or of all other terms together.
 
@@ -212,10 +214,11 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: Batch) -> list[Gap]
     sites = [[name] * count for name in data]
     if rest:
         sums = np.stack([change[name].sum(1) for name in rest])
-        norms = np.array([np.linalg.norm(size[name]) for name in rest])
+        # NumPy's norm squares what may be 1e200
+        norms = np.array([linalg.norm(size[name].ravel(), check_finite=False) for name in rest])
         moved_at_all = np.stack([change[name].any(1) for name in rest])
         nats.append(np.abs(sums.sum(0)))
-        allowed.append(np.array([frozen.allows(rest, float(x)) for x in norms @ moved_at_all]))
+        allowed.append(np.array([frozen.allows(rest, float(x)) for x in np.where(moved_at_all.T, norms, 0).sum(1)]))
         sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
     gaps = [
         [Gap(site, float(x), float(y)) for site, x, y in zip(*term, strict=True)]
