@@ -87,9 +87,12 @@ def _in_units(frozen: FrozenModel) -> FrozenModel:
     return frozen._replace(units=units)
 
 
-def more_points(evidence: Evidence, rng: np.random.Generator, count: int) -> Evidence:
-    """Other points about the prior, and none elsewhere."""
-    return evidence._replace(places=points(evidence.frozen, rng, count)[0], edges=[], far=[])
+def with_more_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    """The same points about the prior, and more, as many as rounding does not decide; none elsewhere."""
+    frozen = evidence.frozen
+    drawn = (draw(frozen, rng, _STRETCHES[k % 2]) for k in range(EFFORT.num_unseen))
+    more = itertools.chain.from_iterable(_exact(frozen, places) for places in batched(drawn, frozen.most_points))
+    return evidence._replace(places=[*evidence.places, *more], edges=[], far=[])
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:

@@ -11,7 +11,7 @@ import numpy as np
 
 from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
-from numpyro_symmetry.discovery.proof.evidence import Evidence, more_points, nudged
+from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged, with_more_points
 from numpyro_symmetry.discovery.proof.frozen import (
     Batch,
     FrozenModel,
@@ -185,13 +185,13 @@ def holds_on(
     elements are tried at many more.
     """
 
-    def with_more_points() -> Iterator[Evidence]:
+    def every() -> Iterator[Evidence]:
         for k, one in enumerate(evidence):
             yield one
             if not k and not _is_seen_everywhere(one, symmetry, known):
-                yield more_points(one, rng, EFFORT.num_unseen)
+                yield with_more_points(one, rng)
 
-    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in with_more_points())
+    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in every())
 
 
 def _is_seen_everywhere(evidence: Evidence, symmetry: Symmetry, known: Container[str]) -> bool:
