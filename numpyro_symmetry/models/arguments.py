@@ -144,7 +144,7 @@ def refuse_misfit(
         raise TypeError(
             f"The {of.whole} {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as "
-            f"model_args={of.arguments}, or one by one where a guide takes them, as SVI does.{of_function * is_bare}"
+            f"model_args={of.arguments}{of.one_by_one}.{of_function * is_bare}"
         ) from error
 
 

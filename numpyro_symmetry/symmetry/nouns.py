@@ -27,8 +27,8 @@ class Nouns(NamedTuple):
         About what a symmetry is tried, and the reason given where there are no numbers there.
     kind
         What is expected, as a callable.
-    arguments
-        How its arguments are given.
+    arguments, one_by_one
+        How its arguments are given, and where else in another way.
     mask
         How a mask is given, behind "as an argument".
     """
@@ -42,6 +42,7 @@ class Nouns(NamedTuple):
     not_finite: str
     kind: str
     arguments: str
+    one_by_one: str
     mask: str
 
     def named(self, name: str) -> str:
@@ -59,6 +60,7 @@ MODEL = Nouns(
     not_finite="the log joint is not finite about the prior",
     kind="a NumPyro model, a function that samples sites",
     arguments="(x, y)",
+    one_by_one=", or one by one where a guide takes them, as SVI does",
     mask=" (numpyro.handlers.mask)",
 )
 FUNCTION = Nouns(
@@ -71,6 +73,7 @@ FUNCTION = Nouns(
     not_finite="the outputs are not finite about its parameters",
     kind="a function of arrays, such as a network's apply",
     arguments="(params, x)",
+    one_by_one="",
     mask="",
 )
 
