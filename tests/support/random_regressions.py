@@ -151,9 +151,8 @@ def off_centre(m):
 
 
 def each_its_own_prior(m):
-    return m.of_each_output(
-        m.features @ m.site(3, loc=jnp.linspace(-1, 1, 3), scale=jnp.linspace(0.5, 1.5, 3) * m.scale)
-    )
+    kernel = m.site(3, loc=jnp.linspace(-1, 1, 3), scale=jnp.linspace(0.5, 1.5, 3) * m.scale)
+    return m.of_each_output(m.features @ kernel)
 
 
 def random_walk(m):
@@ -253,9 +252,7 @@ def weighed_by_row(m, loc, scale, y):
 
 def missing(m, loc, scale, y):
     seen = m.of_each_output(m.seen)
-    numpyro.sample(
-        "y", dist.Normal(jnp.where(seen, loc, 0.0), scale), obs=None if y is None else jnp.where(seen, y, 0.0)
-    )
+    plain(m, jnp.where(seen, loc, 0.0), scale, None if y is None else jnp.where(seen, y, 0.0))
 
 
 def two_sites(m, loc, scale, y):

@@ -22,8 +22,8 @@ from numpyro_symmetry.symmetry.errors import NotFiniteError
 # how far out edges of supports are met, and where tails are compared, in units of the prior's spread
 _FAR, _TAILS = 30.0, (5.0, 30.0)
 _STRETCHES = (1.0, 1.5)
-# numbers of all more points together: a quarter of a million weights are tried at eight
-_MOST_NUMBERS = 2**21
+# numbers of all more points together: a quarter of a million weights are tried at four
+_MOST_NUMBERS = 2**20
 # points by which the size of an output is judged
 _NUM_SIZED = 3
 # an output of which a nudge changes so large a part is zero, but for rounding
@@ -89,13 +89,13 @@ def _in_units(frozen: FrozenModel) -> FrozenModel:
     return frozen._replace(units=units)
 
 
-def with_more_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
-    """The same points about the prior, and more, as many as rounding does not decide; none elsewhere."""
+def more_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    """Other points about the prior, as many as rounding does not decide, and none elsewhere."""
     frozen, size = evidence.frozen, sum(np.size(x) for x in evidence.places[0].values.values())
-    count = min(EFFORT.num_unseen, _MOST_NUMBERS // max(size, 1))
+    count = min(EFFORT.num_unseen, 1 + _MOST_NUMBERS // size)
     drawn = (draw(frozen, rng, _STRETCHES[k % 2]) for k in range(count))
     more = itertools.chain.from_iterable(_exact(frozen, places) for places in batched(drawn, frozen.most_points))
-    return evidence._replace(places=[*evidence.places, *more], edges=[], far=[])
+    return evidence._replace(places=list(more) or evidence.places, edges=[], far=[], controls=False)
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:

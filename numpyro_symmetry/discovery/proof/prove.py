@@ -11,7 +11,7 @@ import numpy as np
 
 from numpyro_symmetry.chunks import batched
 from numpyro_symmetry.discovery.proof.effort import EFFORT
-from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged, with_more_points
+from numpyro_symmetry.discovery.proof.evidence import Evidence, more_points, nudged
 from numpyro_symmetry.discovery.proof.frozen import (
     Batch,
     FrozenModel,
@@ -181,23 +181,23 @@ def holds_on(
 ) -> bool:
     """Whether all evidence proves a symmetry; none of it is made after the first that does not.
 
-    A model that is constant nearly everywhere shows nothing at a few points: where they do not all see every group, its
-    elements are tried at many more.
+    A model that is constant nearly everywhere shows nothing at a few points: groups that some of these do not see are
+    tried at more.
     """
 
-    def every() -> Iterator[Evidence]:
+    def tries() -> Iterator[tuple[Evidence, Symmetry]]:
         for k, one in enumerate(evidence):
-            yield one
-            if not k and not _is_seen_everywhere(one, symmetry, known):
-                yield with_more_points(one, rng)
+            yield one, symmetry
+            if not k and (unseen := _unseen_somewhere(one, symmetry, known)):
+                yield more_points(one, rng), symmetry.restrict(unseen)
 
-    return all(prove(one, symmetry, rng, num_far=num_far, known=known).holds for one in every())
+    return all(prove(one, tried, rng, num_far=num_far, known=known).holds for one, tried in tries())
 
 
-def _is_seen_everywhere(evidence: Evidence, symmetry: Symmetry, known: Container[str]) -> bool:
-    """Whether an index set to zero, or where there are no signs copied over another, changes more than priors.
+def _unseen_somewhere(evidence: Evidence, symmetry: Symmetry, known: Container[str]) -> list[str]:
+    """Groups of which at some point an index set to zero, or copied over another, changes no more than priors.
 
-    At every point about the prior, and for every group of which anything is to be tried that more than priors read.
+    Of those of which anything is to be tried, and that more than priors read.
     """
     frozen, action = evidence.frozen, Action.on(symmetry, evidence.places[0].values)
     unread = set() if frozen.is_function else frozen.unread
@@ -219,11 +219,12 @@ def _is_seen_everywhere(evidence: Evidence, symmetry: Symmetry, known: Container
     ]
     parts = {name: wrong(action.symmetry.groups[name]) for name in watched}
     own = [frozen.alone.intersection(action.sites[name]) for name in watched]
-    return all(
-        gap.ratio > frozen.rounding.telling
-        for at in evidence.places
-        for gap in each_gap(frozen, at, (action.move({name: parts[name]}, at.values) for name in watched), own)
-    )
+
+    def unseen(at: Point) -> list[str]:
+        gaps = each_gap(frozen, at, (action.move({name: part}, at.values) for name, part in parts.items()), own)
+        return [name for name, gap in zip(watched, gaps, strict=True) if not gap.ratio > frozen.rounding.telling]
+
+    return sorted({name for at in evidence.places for name in unseen(at)})
 
 
 def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
