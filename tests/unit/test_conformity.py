@@ -220,6 +220,12 @@ def more(size=SIZE):
     numpyro.sample("sigma", dist.LogNormal(0.0, 1.0))
 
 
+def two_scales():
+    tau = numpyro.sample("tau", dist.LogNormal(0.0, 1.0).expand([2]))
+    numpyro.sample("w", dist.Normal(0.0, tau[:, None]).expand([2, SIZE]).to_event(2))
+    numpyro.sample("v", dist.Normal(1.0, 0.5).expand([SIZE]))
+
+
 def renamed():
     numpyro.sample("u", dist.Normal(0.0, 1.0).expand([SIZE]))
 
@@ -238,6 +244,7 @@ def renamed():
         (lambda o: prior_conformity(o, more), SymmetryError, r"holds no draws of the model's sites \['sigma'\]"),
         (lambda o: prior_conformity(o, renamed), SymmetryError, r"draws no sites \['v', 'w'\] .* draws \['u'\]"),
         (lambda o: prior_conformity(o, model, (7,)), SymmetryError, r"'w' in shape \(2, 7\).*holds \(2, 4\)"),
+        (lambda o: prior_conformity(o, two_scales), SymmetryError, r"'tau' in shape \(2,\).*holds \(\)"),
         (lambda o: prior_conformity(o._replace(part="likelihood"), model), SymmetryError, "the likelihood's alone"),
     ],
 )

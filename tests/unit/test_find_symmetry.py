@@ -24,7 +24,8 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.labels.walk import Walk
-from numpyro_symmetry.discovery.proof import exchange, propose, signs, sources
+from numpyro_symmetry.discovery.proof import evidence as points
+from numpyro_symmetry.discovery.proof import exchange, propose, prove, signs, sources
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, SINGLE
 from numpyro_symmetry.models import enumeration, trace_model
@@ -341,6 +342,54 @@ def test_numbers_are_asked_where_a_function_that_is_constant_nearly_everywhere_i
 
     found = find_symmetry(model, (0.3,), rng_key=jax.random.key(seed), signs=False)
     assert not found.groups
+
+
+def test_groups_that_a_point_does_not_see_are_those_of_which_a_wrong_action_shows_nothing_there(monkeypatch):
+    def log_likelihood(w):
+        return -0.5 * np.square(np.tanh(3.0 * w.sum(-1) ** 2) - 0.3)
+
+    def model(y):
+        w = normal("w", 3)
+        numpyro.sample("y", dist.Normal(jnp.tanh(3.0 * sum(w[k] for k in range(3)) ** 2), 1.0), obs=y)
+
+    asked, unseen_somewhere = [], prove._unseen_somewhere
+
+    def watched(evidence, symmetry, known):
+        asked.append((evidence.places, unseen_somewhere(evidence, symmetry, known)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(prove, "_unseen_somewhere", watched)
+    for seed in range(8):
+        assert find_symmetry(model, (0.3,), rng_key=jax.random.key(seed), signs=False).groups["w[-1]"].size == 3
+    expected = []
+    for places, _ in asked:
+        w = np.stack([at.values["w"] for at in places])
+        copied = np.concatenate([w[:, 2:], w[:, 1:]], 1)
+        expected.append((np.abs(log_likelihood(copied) - log_likelihood(w)) > 1.5e-6).tolist())
+    assert [unseen for _, unseen in asked] == [[] if all(seen) else ["w[-1]"] for seen in expected]
+    # the first of two points alone, or the second, does not tell
+    assert {(True, True), (True, False), (False, True)} <= set(map(tuple, expected))
+
+
+def test_what_all_points_see_is_tried_at_no_others(monkeypatch):
+    def units(y):
+        numpyro.sample("y", dist.Normal(jnp.tanh(normal("w", 2, 3)).sum(0) @ normal("v", 3), 1.0), obs=y)
+
+    def loop(y):
+        w = normal("w", 3)
+        numpyro.sample("y", dist.Normal(sum(w[k] ** 3 for k in range(3)), 1.0), obs=y)
+
+    monkeypatch.setattr(prove, "more_points", None)
+    assert find_symmetry(units, (0.3,)).groups["v"].signed
+    assert find_symmetry(loop, (0.3,)).groups["w[-1]"].size == 3
+
+
+def test_where_rounding_decides_at_all_others_the_first_points_are_left(monkeypatch):
+    def model(y):
+        numpyro.sample("y", dist.Normal(jnp.tanh(500.0 * normal("w", 3).sum() ** 2), 1.0), obs=y)
+
+    monkeypatch.setattr(points, "_exact", lambda frozen, places: [])
+    assert find_symmetry(model, (0.3,)).groups
 
 
 def test_components_that_a_loop_takes_apart_are_found_by_numbers():
