@@ -36,6 +36,8 @@ class Row(NamedTuple):
 
 # JAX 0.10.0 joins what later ones stack
 STACKS = hasattr(lax, "stack")
+# and have one operation for polynomials
+POLYNOMIALS = hasattr(lax, "polynomial")
 
 ROWS: dict[str, Row] = {}
 
@@ -310,6 +312,14 @@ row(
 row("repeated as a whole", "tile", lambda x: lax.tile(x, (2, 1)), ((3, 4),), "a b -> (1a) b")
 row("repeated one by one", "reshape", lambda x: jnp.repeat(x, 2), ((3,),), "a -> (a1)")
 row("only order", "optimization_barrier", lambda x, y: lax.optimization_barrier((x, y)), ((3,), (2,)), "a, b -> a, b")
+
+row(
+    "a polynomial",
+    "polynomial" if POLYNOMIALS else "scan",
+    lambda x: jnp.polyval(np.arange(1.0, 4.0), x),
+    ((3, 4),),
+    "a b -> a b",
+)
 
 # ---- products, images ------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from numpyro_symmetry.discovery.labels.forms import Form, Forms
-from numpyro_symmetry.discovery.labels.parted import Parts, along, joined, mapped
+from numpyro_symmetry.discovery.labels.parted import Parts, apart, mapped
 from numpyro_symmetry.symmetry.gf2 import beyond, reduced_basis
 
 
@@ -52,16 +52,19 @@ class Demands:
         """Demand that values, zeros apart, have one parity, part by part where all have the same; it is returned."""
         given = [parity for parity in parities if parity is not None]
         parts = [parity for parity in given if isinstance(parity, Parts)]
-        if parts and len(parts) == len(given) and len({(axis, sizes) for axis, sizes, _ in parts}) == 1:
-            each = [self.agree(here) for here in zip(*(one.of for one in parts), strict=True)]
-            return joined(parts[0].axis, parts[0].sizes, each)
+        if parts and len(parts) == len(given):
+            axes = range(len(parts[0].shape))
+            return apart(lambda *ones: self.agree(ones), self.agree, parts, [axes] * len(parts), axes, parts[0].shape)
         whole = [one for parity in given if (one := self.whole(parity)) is not None]
         self.vanish(*(whole[0] ^ other for other in whole[1:]))
         return whole[0] if whole else None
 
-    def agree_along(self, parity: Parity, axis: int) -> Parity:
-        """Demand that a value's parts along one axis have one parity."""
-        return along(parity, axis, lambda parts: self.agree(parts.of))
+    def agree_along_first(self, parity: Parity) -> Parity:
+        """Demand that a value's slices along its first axis have one parity; it is returned."""
+        if not isinstance(parity, Parts):
+            return parity
+        axes = range(len(parity.shape))
+        return apart(lambda one: one, self.agree, [parity], [axes], axes[1:], parity.shape[1:])
 
     def agree_each(self, *rows: Iterable[Parity]) -> list[Parity]:
         """Demand that values at one place in these rows have one parity; that of each place is returned."""

@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend import core
 from scipy import special
 
-from numpyro_symmetry.discovery.labels.places import SCATTERS, gather, order_read
+from numpyro_symmetry.discovery.labels.places import SCATTERS, clamped, gather, order_read
 from numpyro_symmetry.discovery.labels.values import Known, known
 from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, name_of
 from numpyro_symmetry.models.programs import read_later
@@ -130,12 +130,12 @@ def branches_taken(params: Mapping[str, Any], which: Known | None) -> Sequence[A
 
 def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
     """An operation on constants, evaluated; ``None`` if it cannot be."""
-    name, params, out = name_of(equation), equation.params, equation.outvars[0].aval
+    name, params = name_of(equation), equation.params
     try:
         if name in _FOLDED:
             with np.errstate(all="ignore"):
-                value = np.asarray(_FOLDED[name](params, *values))
-            return [np.broadcast_to(value, out.shape).astype(out.dtype)]
+                found = evaluated(equation, *values)
+            return [value.astype(var.aval.dtype) for value, var in zip(found, equation.outvars, strict=True)]
         if name.startswith(("random_", "threefry")):
             return None  # others in double precision: no constants of the model
         with jax.ensure_compile_time_eval():
@@ -143,6 +143,13 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
     except Exception:
         # whatever cannot be evaluated (random keys, effects, other devices) stays unknown, which is safe: it is pinned
         return None
+
+
+def evaluated(equation: Any, *values: np.ndarray) -> list[np.ndarray]:
+    """Results of an operation that NumPy has, in whatever kind of numbers its operands lead to."""
+    found = _FOLDED[name_of(equation)](equation.params, *values)
+    found = found if equation.primitive.multiple_results else [found]
+    return [np.broadcast_to(value, var.aval.shape) for value, var in zip(found, equation.outvars, strict=True)]
 
 
 def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray:
@@ -153,6 +160,24 @@ def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray
 def _slice(params: dict[str, Any], value: np.ndarray) -> np.ndarray:
     strides = params["strides"] or (1,) * value.ndim
     return value[tuple(map(slice, params["start_indices"], params["limit_indices"], strides))]
+
+
+def _pad(params: dict[str, Any], value: np.ndarray, filling: np.ndarray) -> np.ndarray:
+    for axis, (low, high, between) in enumerate(params["padding_config"]):
+        count = value.shape[axis]
+        length = low + high + count + between * max(count - 1, 0)
+        at = low + (1 + between) * np.arange(count)
+        kept = (at >= 0) & (at < length)
+        padded = np.full((*value.shape[:axis], length, *value.shape[axis + 1 :]), filling, value.dtype)
+        padded[(slice(None),) * axis + (at[kept],)] = value.compress(kept, axis)
+        value = padded
+    return value
+
+
+def _written_at(params: dict[str, Any], value: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+    value, first = value.copy(), map(clamped, starts, value.shape, update.shape)
+    value[tuple(slice(k, k + n) for k, n in zip(first, update.shape, strict=True))] = update
+    return value
 
 
 def _plain(function: Callable) -> Callable:
@@ -207,8 +232,9 @@ _NUMPY = {
     "logistic": special.expit,
     "stop_gradient": np.asarray,
     "copy": np.asarray,
-    "select_n": lambda which, *cases: np.choose(which.astype(int), cases) if which.shape == cases[0].shape else
-    cases[int(which)],
+    "select_n": lambda which, *cases: np.take_along_axis(
+        np.stack(cases), np.broadcast_to(which, cases[0].shape)[None].astype(int), 0
+    )[0],
     "clamp": lambda low, x, high: np.clip(x, low, high),
 }  # fmt: skip
 
@@ -226,6 +252,11 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     "squeeze": lambda params, x: np.squeeze(x, tuple(params["dimensions"])),
     "transpose": lambda params, x: np.transpose(x, params["permutation"]),
     "concatenate": lambda params, *x: np.concatenate(x, params["dimension"]),
+    "pad": _pad,
+    "dynamic_update_slice": _written_at,
+    "stack": lambda params, *x: np.stack(x, params["axis"]),
+    "tile": lambda params, x: np.tile(x, params["reps"]),
+    "unstack": lambda params, x: np.moveaxis(x, params["axis"], 0),
     "rev": lambda params, x: np.flip(x, params["dimensions"]),
     "reduce_sum": _over_axes(np.sum),
     "reduce_prod": _over_axes(np.prod),

@@ -11,8 +11,9 @@ end have an unknown for each part. Knows programs and constants; no terms and no
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import xor
 from typing import Any, NamedTuple
 
@@ -20,45 +21,37 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
-from numpyro_symmetry.discovery.labels.folding import branches_taken, constant_of, operand_chosen, residual_of
-from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
-from numpyro_symmetry.discovery.labels.parted import (
-    Parts,
-    along,
-    as_slices,
-    concatenated,
-    contracted_with,
-    joined,
-    mapped,
-    new_axis,
-    part_sizes,
-    slice_of,
-    slice_written,
-    with_axis,
-    without_axis,
+from numpyro_symmetry.discovery.labels.folding import (
+    branches_taken,
+    constant_of,
+    evaluated,
+    operand_chosen,
+    residual_of,
 )
-from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
+from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
+from numpyro_symmetry.discovery.labels.parted import Parts, apart, as_slices, axes_met, joined, mapped, moved, with_axis
+from numpyro_symmetry.discovery.labels.places import MAX_FOLLOWED
 from numpyro_symmetry.discovery.labels.values import Known
 from numpyro_symmetry.models.compat import body_of, called, name_of, scan_counts, shapes_of
 
 _ODD = (
     ODD | SAME | LINEAR | {"neg", "real", "imag", "conj", "reduce_window_sum", "fft", "unstack", "optimization_barrier"}
 )
-_SUMS = {"add", "sub", "add_any", "pad", "complex", "stack"}
+_SUMS = {"add", "sub", "add_any", "pad", "complex"}
 _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_solve"}
 _EVENS = EVENS | {"abs", "is_finite"}
-# operations that parts go through one by one
-_APART = {
-    *ELEMENTWISE,
-    *"broadcast_in_dim conv_general_dilated dot_general reduce_sum reshape select_n squeeze transpose".split(),
-}
+# operations that only move entries: of one value; of several, that then stand side by side; of one and of constants
+_REARRANGED = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "tile", "unstack"}
+_SIDE_BY_SIDE = {"concatenate", "stack", "scatter", "dynamic_update_slice"}
+_PLACED = _SIDE_BY_SIDE | {"gather", "pad", "select_n"}
 # kinds of numbers of which none is negative: truths, and whole numbers without a sign
 _WITHOUT_SIGN = "bu"
-# positions of operands that hold values; all others are indices
+# operands that hold values, where not all do; the others are indices
 _HOLD_VALUES = {
-    **dict.fromkeys(["gather", "dynamic_slice"], (0,)),
-    **dict.fromkeys(["scatter", "scatter-add"], (0, 2)),
-    "dynamic_update_slice": (0, 1),
+    **dict.fromkeys(["gather", "dynamic_slice"], slice(1)),
+    **dict.fromkeys(["scatter", "scatter-add", "scatter-sub"], slice(0, None, 2)),
+    "dynamic_update_slice": slice(2),
+    "select_n": slice(1, None),
 }
 
 
@@ -85,22 +78,18 @@ def even_sets(
         Closed programs of the same arguments, whose results are to stay too.
     """
     demands, given = Demands(), list[Parity]()
-    for can, own in itertools.zip_longest(can_be_negated, cuts, fillvalue=()):
-        given.append(_unknown_parts(demands, own))
+    shapes = shapes_of(body_of(jaxpr).invars)
+    for can, own, shape in zip(can_be_negated, cuts or [()] * len(can_be_negated), shapes, strict=False):
+        sizes = list[tuple[int, ...]]((n,) for n in shape)
+        for axis, parts in own:
+            sizes[axis] = parts
+        given.append(joined(sizes, [demands.unknown() for _ in range(math.prod(map(len, sizes)))]))
         if not can:
             demands.vanish(given[-1])
     count, data = demands.num_unknowns, len(body_of(jaxpr).invars) - len(given)
     for program in (jaxpr, *beside):
         demands.vanish(*_run_closed(program, [*given, *[EVEN] * data], demands)[0])
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
-
-
-def _unknown_parts(demands: Demands, cuts: Sequence[tuple[int, tuple[int, ...]]]) -> Parity:
-    """An unknown for each part of an argument."""
-    if not cuts:
-        return demands.unknown()
-    (axis, sizes), *further = cuts
-    return joined(axis, sizes, [_unknown_parts(demands, further) for _ in sizes])
 
 
 def _run_closed(
@@ -170,67 +159,57 @@ class _Step(NamedTuple):
 def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
     """Parities of an operation's results, part by part where it leaves them apart."""
     equation, demands = step.equation, step.demands
-    name, params = equation.primitive.name, equation.params
-    found = next(((k, parity) for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
-    if name == "concatenate":
-        sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
-        return [concatenated(params["dimension"], sizes, list(map(demands.settled, operands)))]
-    if name == "stack":
-        each = [with_axis(demands.settled(parity), params["axis"]) for parity in operands]
-        return [joined(params["axis"], [1] * len(each), each)]
-    if (written := slice_written(equation, step.given)) is not None:
-        return [_written_over(equation, written, operands, demands)]
-    if found is None:
+    if (placed := _placed(step, operands)) is not None:
+        return placed
+    if not any(isinstance(parity, Parts) for parity in operands):
         return _step(step, operands)
-    first, parts = found
-    if name in ("slice", "unstack"):
-        return _slices_of(mapped(parts, lambda part: _step(step, [part])[0]), equation, demands)
-    axis = new_axis(equation, first, *parts[:2]) if name in _APART else None
-    summed = contracted_with(equation, first, parts.axis)
-    if axis is None and summed is None:
-        return _step_apart(step, [demands.agree(parts.of) if k == first else p for k, p in enumerate(operands)])
-
-    meets = {first: parts.axis, 1 - first: summed}
-
-    def of_parts(operand: int, parity: Parity) -> list[Parity]:
-        """What each part meets of an operand: its part, where it has the same along this axis, or all of it."""
-        for other, sizes in part_sizes(parity).items():
-            if other == meets[operand] if axis is None else new_axis(equation, operand, other, parts.sizes) == axis:
-                parity = parity if sizes == {parts.sizes} else demands.whole(parity)
-                return [along(parity, other, lambda own, k=k: own.of[k]) for k in range(len(parts.of))]
-        return [parity] * len(parts.of)
-
-    met = zip(*itertools.starmap(of_parts, enumerate(operands)), strict=True)
-    each = [_step_apart(step, list(one))[0] for one in met]
-    if axis is None:
-        return [demands.agree(each)]
-    before, after = max(sum(parts.sizes), 1), shapes_of(equation.outvars)[0][axis]
-    return [joined(axis, [size * after // before for size in parts.sizes], each)]
+    if equation.primitive.name in _REARRANGED:
+        each = mapped(operands[0], lambda part: _step(step, [part])[0])
+        return moved(partial(evaluated, equation), [each], shapes_of(equation.invars))
+    if (met := axes_met(equation)) is None:
+        return _step(step, [demands.whole(one) if isinstance(one, Parts) else one for one in operands])
+    (shape,) = shapes_of(equation.outvars)
+    return [apart(lambda *one: _step(step, list(one))[0], demands.agree, operands, *met, shape)]
 
 
-def _written_over(equation: Any, written: tuple[int, int, int], operands: list[Parity], demands: Demands) -> Parity:
-    """The parity of a value of which a slice is another's: up to it, the other's, and from there on."""
-    (axis, first, size), place = written, _HOLD_VALUES[equation.primitive.name][1]
-    shape, update = (shapes_of(equation.invars)[k] for k in (0, place))
-    held, own = (demands.settled(operands[k]) for k in (0, place))
-    # updates with axes of their own, such as one for many indices, have one parity
-    own = own if update == (*shape[:axis], size, *shape[axis + 1 :]) else demands.whole(own)
-    low, high = (slice_of(held, axis, *ends) for ends in ((0, first), (first + size, shape[axis])))
-    return concatenated(axis, [first, size, shape[axis] - first - size], [low, own, high])
+def _placed(step: _Step, operands: list[Parity]) -> list[Parity] | None:
+    """Parities of values that an operation puts where constants say, and leaves as they are; ``None`` of any other."""
+    equation, demands = step.equation, step.demands
+    name, params, shapes = name_of(equation), equation.params, shapes_of(equation.invars)
+    held = _values_of(name, len(operands))
+    indices = [one for k, one in enumerate(step.given) if k not in held]
+    values = [operands[k] for k in held]
+    if name not in _PLACED or None in indices:
+        return None
+    if indices and max(map(math.prod, [shapes[0], *shapes_of(equation.outvars)])) > MAX_FOLLOWED:
+        return None
+    if name not in _SIDE_BY_SIDE and any(isinstance(parity, Mirrored) for parity in values):
+        return None
+
+    # what a gather fills in where an index is out of bounds is a value as well
+    filled = [_filled(params)] if params.get("fill_value") is not None else []
+
+    def place(*arrays: np.ndarray) -> list[np.ndarray]:
+        given = [one.value for one in indices if one is not None]
+        for k, array in zip(held, arrays, strict=False):
+            given.insert(k, array)
+        of = params | {"fill_value": arrays[-1]} if filled else params
+        return evaluated(equation.replace(params=of), *given)
+
+    values = [*map(demands.settled, values), *filled]
+    if len({*values}) == 1 and not any(isinstance(parity, Parts) for parity in values):
+        return [values[0]] * len(equation.outvars)
+    return moved(place, values, [*(shapes[k] for k in held), *[()] * len(filled)])
 
 
-def _slices_of(parts: Parity, equation: Any, demands: Demands) -> list[Parity]:
-    """Parities of slices."""
-    params, (shape, *_) = equation.params, shapes_of(equation.invars)
-    if equation.primitive.name == "unstack":
-        axis = params["axis"]
-        return [without_axis(slice_of(parts, axis, k, k + 1), axis) for k in range(shape[axis])]
-    strides = params["strides"] or (1,) * len(shape)
-    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
-    for axis, (start, stop, stride) in enumerate(bounds):
-        parts = slice_of(parts, axis, start, stop)
-        parts = parts if stride == 1 else demands.agree_along(parts, axis)
-    return [parts]
+def _values_of(name: str, count: int) -> Sequence[int]:
+    """Positions of the operands that hold values; all others are indices."""
+    return range(count)[_HOLD_VALUES.get(name, slice(None))]
+
+
+def _filled(params: Any) -> Parity:
+    """The parity of a constant that is filled in; zeros and NaN are both odd and even."""
+    return EVEN if abs(params.get("fill_value") or 0) > 0 else None
 
 
 def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
@@ -300,25 +279,24 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         demands.vanish(operands[0])
     if name in _PRODUCTS:
         return [None if None in operands else reduce(xor, operands)]
-    if name in _EVENS or _kind_made(params) == "b":
+    if name in _EVENS or _kind_made(params) == "b" or (name == "svd" and not params["compute_uv"]):
         return [EVEN]
-    if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
-        power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
+    if (power := _power_of(equation, given)) is not None:
         return [operands[0] if power % 2 else EVEN]
-    if name in ("atan2", "rem"):
-        # odd in the first, for a second that stays
-        demands.vanish(operands[1])
+    if name in ("atan2", "rem", "scatter-mul"):
+        # odd in the first, for others that stay
+        demands.vanish(*operands[1:])
         return [operands[0]]
-    if name in _HOLD_VALUES:
-        demands.vanish(*(p for k, p in enumerate(operands) if k not in _HOLD_VALUES[name]))
-        # what is filled in where an index is out of bounds is a constant; NaN is both odd and even
-        filled = [EVEN] if abs(params.get("fill_value") or 0) > 0 else []
-        return [demands.agree([*filled, *(operands[k] for k in _HOLD_VALUES[name])])]
-    if name == "select_n":
-        if (chosen := operand_chosen(equation, given)) is not None:
-            return [operands[chosen]]
+    if name == "polynomial":
+        # the variable, and coefficients
         demands.vanish(operands[0])
         return [demands.agree(operands[1:])]
+    if name == "select_n" and (chosen := operand_chosen(equation, given)) is not None:
+        return [operands[chosen]]
+    if name in _HOLD_VALUES:
+        held = _values_of(name, len(operands))
+        demands.vanish(*(p for k, p in enumerate(operands) if k not in held))
+        return [demands.agree([_filled(params), *(operands[k] for k in held)])]
     # operands of all other operations must not change: of exponentials, comparisons, maxima, factors of matrices
     demands.vanish(*operands)
     return [EVEN] * count
@@ -329,19 +307,26 @@ def _kind_made(params: Any) -> str:
     return np.dtype(params.get("new_dtype", float)).kind
 
 
-def _is_whole(exponent: Known | None) -> bool:
-    """Whether this is one whole number, as in ``x**2.0``."""
-    return exponent is not None and np.unique(exponent.value).size == 1 and exponent.value.flat[0] % 1 == 0
+def _power_of(equation: Any, given: Sequence[Known | None]) -> float | None:
+    """The whole number of times that an operation multiplies a value of one parity, as in ``x**2.0``."""
+    name, params = equation.primitive.name, equation.params
+    if name == "reduce_prod":
+        before, after = (math.prod(shape) for shape in shapes_of([*equation.invars, *equation.outvars]))
+        return before // max(after, 1)
+    if name == "integer_pow":
+        return params["y"]
+    exponents = np.unique(given[1].value) if name == "pow" and given[1] is not None else []
+    return exponents[0] if len(exponents) == 1 and exponents[0] % 1 == 0 else None
 
 
 def _scan(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    scanned = [without_axis(demands.agree_along(_parity_of(rows), 0), 0) for rows in operands[start:]]
+    scanned = [demands.agree_along_first(_parity_of(rows)) for rows in operands[start:]]
     inside, _ = _run_closed(params["jaxpr"], [*operands[:num_consts], *carry, *scanned], demands)
     demands.agree_each(carry, map(_parity_of, operands[num_consts:start]), inside[:num_carry])
-    return [*carry, *(with_axis(demands.settled(parity), 0) for parity in inside[num_carry:])]
+    return [*carry, *(with_axis(demands.settled(parity), params["length"]) for parity in inside[num_carry:])]
 
 
 def _while(params: Any, operands: list[Parity | Known], demands: Demands) -> list[Parity]:

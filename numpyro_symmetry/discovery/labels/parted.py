@@ -1,57 +1,173 @@
-r"""Parities of an array's parts: slices along its axes, each with a parity of its own.
+r"""Parities of an array's parts: blocks between cuts along its axes, each with a parity of its own.
 
-Gates that share a kernel, and layers whose outputs stand side by side, change signs apart from each other. What an
-operation does to parts, it does to each as if it were alone, as long as it leaves them apart. Knows operations and
-where parts stand; what a parity is, the caller says.
+Gates that share a kernel, and layers whose outputs stand side by side, change signs apart from each other. What moves
+entries moves numbers of parts as well; what an operation does to entries at one place, it does to the parts there as if
+they were alone. Knows operations and where parts stand; what a parity is, the caller says.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
 
 from numpyro_symmetry.discovery.labels import places
+from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known
-from numpyro_symmetry.models.compat import name_of, shapes_of
+from numpyro_symmetry.models.compat import shapes_of
+
+# blocks up to which an operation is followed block by block
+_MOST_BLOCKS = 100_000
+# a label for each axis of an array: axes of one label go together
+Labels = Sequence[Hashable]
 
 
 class Parts(NamedTuple):
-    """Parities of slices of these sizes along an axis; each may have parts along other axes."""
+    """Parities of the blocks of an array, along its last axis first, and their sizes along each axis."""
 
-    axis: int
-    sizes: tuple[int, ...]
+    sizes: tuple[tuple[int, ...], ...]
     of: tuple[Any, ...]
 
     @property
-    def ends(self) -> list[int]:
-        """Where parts begin and end."""
-        return list(itertools.accumulate(self.sizes, initial=0))
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(sum, self.sizes))
 
-    def over(self, start: int, stop: int) -> Any:
-        """The parity of a slice of the axis; ``None`` of an empty one."""
-        held = [min(stop, end) - max(start, begin) for begin, end in itertools.pairwise(self.ends)]
-        met = [(size, one) for size, one in zip(held, self.of, strict=True) if size > 0]
-        return joined(self.axis, *zip(*met, strict=True)) if met else None
+    def numbered(self, numbers: dict[Any, int]) -> np.ndarray:
+        """The number of each block's parity; one that is not numbered yet is the next."""
+        found = [numbers.setdefault(one, len(numbers)) for one in self.of]
+        return np.asarray(found, np.int32).reshape([len(own) for own in self.sizes])
 
 
-def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
-    """Parities of values put end to end; a single one if all are the same."""
-    return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
+def joined(sizes: Iterable[Sequence[int]], of: Sequence[Any]) -> Any:
+    """Parities of blocks of these sizes; a single one if all are the same, ``None`` of no entries."""
+    if all(one == of[0] for one in of):
+        return of[0] if of else None
+    return Parts(tuple(map(tuple, sizes)), tuple(of))
 
 
-def part_sizes(parity: Any) -> dict[int, set[tuple[int, ...]]]:
-    """Axis -> the sizes of parts along it; several where parts are cut in unlike ways."""
-    found = dict[int, set[tuple[int, ...]]]()
-    if isinstance(parity, Parts):
-        found[parity.axis] = {parity.sizes}
-        for axis, sizes in itertools.chain.from_iterable(part_sizes(one).items() for one in parity.of):
-            found[axis] = found.get(axis, set()) | sizes
-    return found
+def mapped(parity: Any, function: Callable[[Any], Any]) -> Any:
+    """What a function makes of a parity, part by part."""
+    if not isinstance(parity, Parts):
+        return function(parity)
+    return joined(parity.sizes, list(map(function, parity.of)))
+
+
+def moved(
+    function: Callable[..., Iterable[np.ndarray]], operands: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> list[Any]:
+    """Parities of what a function makes of values of these parities and shapes, if it only moves their entries."""
+    numbers = dict[Any, int]()
+    given = []
+    for parity, shape in zip(operands, shapes, strict=True):
+        parts = parity if isinstance(parity, Parts) else Parts(tuple((n,) for n in shape), (parity,))
+        entries = parts.numbered(numbers)
+        for axis, sizes in enumerate(parts.sizes):
+            entries = entries if len(sizes) == 1 else np.repeat(entries, sizes, axis)
+        given.append(np.broadcast_to(entries, shape))
+    of = list(numbers)
+    return [_cut(result, of) for result in function(*given)]
+
+
+def _cut(numbers: np.ndarray, of: Sequence[Any]) -> Any:
+    """The parities of an array of numbered entries, cut wherever slices differ."""
+    shape, sizes = numbers.shape, []
+    if not numbers.size:
+        return None
+    # of entries that are one in memory, one is enough
+    numbers = numbers[tuple(slice(None if stride else 1) for stride in numbers.strides)]
+    for axis, length in enumerate(shape):
+        slices = np.moveaxis(numbers, axis, 0)
+        differ = (slices[1:] != slices[:-1]).any(tuple(range(1, slices.ndim)))
+        starts = [0, *1 + np.flatnonzero(differ)]
+        sizes.append(np.diff([*starts, length]).tolist())
+        numbers = numbers.take(starts, axis)
+    return joined(sizes, [of[k] for k in numbers.flat])
+
+
+def apart(
+    function: Callable[..., Any],
+    agree: Callable[[list[Any]], Any],
+    operands: Sequence[Any],
+    axes: Sequence[Labels],
+    out: Labels,
+    shape: Sequence[int],
+) -> Any:
+    """The parity of an operation's result, block by block: a function's of the blocks of the operands that meet there.
+
+    Axes of one label meet; blocks that meet along axes which the result has not, agree there.
+    """
+    parted = [(parity, own) for parity, own in zip(operands, axes, strict=True) if isinstance(parity, Parts)]
+    ends = {label: {0, n} for label, n in zip(out, shape, strict=True)}
+    for parity, own in parted:
+        for label, sizes in zip(own, parity.sizes, strict=True):
+            ends.setdefault(label, {0}).update(itertools.accumulate(sizes))
+    starts = {label: sorted(own)[:-1] for label, own in ends.items()}
+    lengths = list(map(len, starts.values()))
+    if math.prod(lengths) > _MOST_BLOCKS:
+        return function(*(agree(list(parity.of)) if isinstance(parity, Parts) else parity for parity in operands))
+
+    numbers, grids = dict[Any, int](), []
+    for parity, own in zip(operands, axes, strict=True):
+        parts = parity if isinstance(parity, Parts) else Parts((), (parity,))
+        sizes = dict(zip(own, parts.sizes, strict=False))
+        held = [np.searchsorted(np.cumsum(sizes[k]), starts[k], "right") for k in sizes]
+        order = [list(sizes).index(k) for k in starts if k in sizes]
+        block = parts.numbered(numbers)[np.ix_(*held)].transpose(order)
+        grids.append(
+            np.broadcast_to(np.expand_dims(block, [i for i, k in enumerate(starts) if k not in sizes]), lengths)
+        )
+    of = list(numbers)
+
+    @functools.cache
+    def made(*met: int) -> Any:
+        return function(*(of[k] for k in met))
+
+    each = np.stack(grids, -1).reshape(math.prod(lengths[: len(out)]), -1, len(grids)).tolist()
+    results = [[made(*met) for met in here] for here in each]
+    return joined(
+        [np.diff([*starts[label], n]).tolist() for label, n in zip(out, shape, strict=True)],
+        [agree(here) if len(here) > 1 else here[0] for here in results],
+    )
+
+
+def with_axis(parity: Any, length: int) -> Any:
+    """The parity of a value repeated along a new first axis."""
+    return parity._replace(sizes=((length,), *parity.sizes)) if isinstance(parity, Parts) else parity
+
+
+def axes_met(equation: Any) -> tuple[list[Labels], Labels] | None:
+    """Labels of the axes of an operation's operands and of its result; ``None`` where it does not leave parts apart."""
+    name, params, shapes = equation.primitive.name, equation.params, shapes_of(equation.invars)
+    out = shapes_of(equation.outvars)[0]
+    own = [list[Hashable]((operand, axis) for axis in range(len(shape))) for operand, shape in enumerate(shapes)]
+    if name in (*ELEMENTWISE, "select_n") and all(len(shape) in (0, len(out)) for shape in shapes):
+        # axes of one are repeated
+        for labels, shape in zip(own, shapes, strict=True):
+            labels[:] = [k if n == out[k] else labels[k] for k, n in enumerate(shape)]
+        return [*own], range(len(out))
+    if name == "reduce_sum":
+        return [*own], [one for axis, one in enumerate(own[0]) if axis not in params["axes"]]
+    if name == "dot_general":
+        contracted, batch = params["dimension_numbers"]
+        for to, axis in zip((*contracted[0], *batch[0]), (*contracted[1], *batch[1]), strict=True):
+            own[1][axis] = own[0][to]
+        shared = {*own[0]}.intersection(own[1])
+        return [*own], [*(own[0][k] for k in batch[0]), *(k for k in itertools.chain(*own) if k not in shared)]
+    if name == "conv_general_dilated":
+        numbers, result = params["dimension_numbers"], [(2, axis) for axis in range(len(out))]
+        # windows overlap; channels mix, and those in groups lie in blocks
+        if params["batch_group_count"] == 1:
+            result[numbers.out_spec[0]] = own[0][numbers.lhs_spec[0]]
+        if params["feature_group_count"] == 1:
+            own[1][numbers.rhs_spec[1]] = own[0][numbers.lhs_spec[1]]
+        result[numbers.out_spec[1]] = own[1][numbers.rhs_spec[0]]
+        return [*own], result
+    return None
 
 
 def as_slices(equation: Any, given: Sequence[Known | None]) -> list[Any]:
@@ -78,128 +194,3 @@ def as_slices(equation: Any, given: Sequence[Known | None]) -> list[Any]:
         )
         for var, here in zip(equation.outvars, bounds, strict=True)
     ]
-
-
-def mapped(parity: Any, function: Callable[[Any], Any]) -> Any:
-    """What a function makes of a parity, part by part."""
-    if not isinstance(parity, Parts):
-        return function(parity)
-    return joined(parity.axis, parity.sizes, [mapped(one, function) for one in parity.of])
-
-
-def along(parity: Any, axis: int, function: Callable[[Parts], Any]) -> Any:
-    """What a function makes of the parts along one axis, of each part along other axes by itself."""
-    if not isinstance(parity, Parts):
-        return parity
-    if parity.axis == axis:
-        return function(parity)
-    return joined(parity.axis, parity.sizes, [along(one, axis, function) for one in parity.of])
-
-
-def slice_of(parity: Any, axis: int, start: int, stop: int) -> Any:
-    """The parity of a slice along an axis; of an empty one it may be ``None``."""
-    return along(parity, axis, lambda parts: parts.over(start, stop))
-
-
-def concatenated(axis: int, sizes: Sequence[int], operands: Sequence[Any]) -> Any:
-    """The parity of values of these sizes put end to end, some of which may have parts along that axis already."""
-    held = list[tuple[int, Any]]()
-    for parity, size in zip(operands, sizes, strict=True):
-        cuts = (end for one in part_sizes(parity).get(axis, ()) for end in itertools.accumulate(one))
-        ends = itertools.pairwise(sorted({0, size, *cuts}))
-        held += [(stop - start, slice_of(parity, axis, start, stop)) for start, stop in ends]
-    return joined(axis, *zip(*held, strict=True)) if held else None
-
-
-def without_axis(parity: Any, axis: int) -> Any:
-    """The parity of a value that has lost an axis along which it has no parts."""
-    return _renumbered(parity, lambda own: own - (own > axis))
-
-
-def with_axis(parity: Any, axis: int) -> Any:
-    """The parity of values that are stacked along a new axis."""
-    return _renumbered(parity, lambda own: own + (own >= axis))
-
-
-def _renumbered(parity: Any, number: Callable[[int], int]) -> Any:
-    if not isinstance(parity, Parts):
-        return parity
-    return Parts(number(parity.axis), parity.sizes, tuple(_renumbered(one, number) for one in parity.of))
-
-
-def slice_written(equation: Any, given: Sequence[Known | None]) -> tuple[int, int, int] | None:
-    """The axis along which a value is written over a slice of another, the slice's first index, and its size."""
-    name = name_of(equation)
-    if name not in ("scatter", "dynamic_update_slice"):
-        return None
-    shape, *others = shapes_of(equation.invars)
-    if name == "scatter":
-        if not isinstance(given[1], Known):
-            return None
-        counted = 1 + np.arange(math.prod(others[1])).reshape(others[1])
-        numbered = places.numbered_by(equation.params, shape, given[1].value, counted)
-        return None if numbered is None else places.slice_numbered(numbered, counted)
-    in_part = [k for k, (n, size) in enumerate(zip(shape, others[0], strict=True)) if n != size]
-    starts = [given[2 + k] for k in in_part]
-    if len(in_part) != 1 or not isinstance(starts[0], Known):
-        return None
-    (axis,), size = in_part, others[0][in_part[0]]
-    return axis, places.clamped(starts[0].value, shape[axis], size), size
-
-
-def new_axis(equation: Any, operand: int, axis: int, sizes: Sequence[int]) -> int | None:
-    """The axis of an operation's result that an axis of an operand becomes; ``None`` where it does not keep its parts.
-
-    Flattened with axes behind it, its slices are blocks of an axis; taken apart, blocks of it are slices of one.
-    """
-    name, params, shape = equation.primitive.name, equation.params, shapes_of(equation.invars)[operand]
-    out = shapes_of(equation.outvars)[0]
-    if name == "broadcast_in_dim":
-        found = params["broadcast_dimensions"][axis]
-    elif name == "transpose":
-        found = params["permutation"].index(axis)
-    elif name == "reshape":
-        order = places.order_read(params, len(shape))
-        before = math.prod(shape[k] for k in order[: order.index(axis)])
-        starts = (k for k in range(len(out)) if math.prod(out[:k]) == before)
-        return next((k for k in starts if all(size * out[k] % max(shape[axis], 1) == 0 for size in sizes)), None)
-    elif name in ("reduce_sum", "squeeze"):
-        gone = params["axes" if name == "reduce_sum" else "dimensions"]
-        found = None if axis in gone else axis - sum(k < axis for k in gone)
-    elif name == "dot_general":
-        found = _of_product(params["dimension_numbers"], list(map(len, shapes_of(equation.invars))), operand, axis)
-    elif name == "conv_general_dilated":
-        found = _of_convolution(params, operand).get(axis)
-    else:
-        found = axis if len(shape) == len(out) else None
-    return found if found is not None and out[found] == shape[axis] else None
-
-
-def _of_product(numbers: Any, ndims: list[int], operand: int, axis: int) -> int | None:
-    contracted, batch = numbers
-    left, right = ([k for k in range(n) if k not in (*contracted[m], *batch[m])] for m, n in enumerate(ndims))
-    # the axis of each factor that every axis of the product is: those of a batch, then what is free of either factor
-    own = [*batch[1], *[None] * len(left), *right] if operand else [*batch[0], *left]
-    return own.index(axis) if axis in own else None
-
-
-def _of_convolution(params: Any, operand: int) -> dict[int, int]:
-    """Axis of the operand -> axis of the result, of batches or output channels alone: windows overlap, channels mix."""
-    numbers = params["dimension_numbers"]
-    if operand == 0 and params["batch_group_count"] > 1:
-        return {}
-    return {(numbers.lhs_spec, numbers.rhs_spec)[operand][0]: numbers.out_spec[operand]}
-
-
-def contracted_with(equation: Any, operand: int, axis: int) -> int | None:
-    """The axis of a product's other factor over which it sums together with this one."""
-    name, numbers = equation.primitive.name, equation.params.get("dimension_numbers")
-    if name == "conv_general_dilated":
-        is_whole = equation.params["feature_group_count"] == 1
-        contracted = ([numbers.lhs_spec[1]], [numbers.rhs_spec[1]]) if is_whole else ([], [])
-    elif name == "dot_general":
-        contracted = numbers[0]
-    else:
-        return None
-    own = list(contracted[operand])
-    return contracted[1 - operand][own.index(axis)] if axis in own else None
