@@ -386,10 +386,13 @@ def test_what_all_points_see_is_tried_at_no_others(monkeypatch):
 
 def test_where_rounding_decides_at_all_others_the_first_points_are_left(monkeypatch):
     def model(y):
-        numpyro.sample("y", dist.Normal(jnp.tanh(500.0 * normal("w", 3).sum() ** 2), 1.0), obs=y)
+        w = normal("w", 3)
+        numpyro.sample("y", dist.Normal(jnp.tanh(500.0 * sum(w[k] for k in range(3)) ** 2), 1.0), obs=y)
 
-    monkeypatch.setattr(points, "_exact", lambda frozen, places: [])
-    assert find_symmetry(model, (0.3,)).groups
+    asked = []
+    monkeypatch.setattr(points, "_exact", lambda frozen, places: asked.append(places) or [])
+    assert find_symmetry(model, (0.3,), signs=False).groups["w[-1]"].size == 3
+    assert asked
 
 
 def test_components_that_a_loop_takes_apart_are_found_by_numbers():

@@ -542,6 +542,21 @@ def along_rows(positive, negative):
         (lambda a, b, x: jnp.arctan2(x, a) * b**2, [{1}]),
         (lambda a, b, x: jax.lax.rem(a, 1 + a**2) * b, [{0, 1}]),
         (lambda a, b, x: jax.scipy.special.i1e(a) * b + jax.scipy.special.i0e(a), [{0, 1}]),
+        (lambda a, b, x: jnp.zeros(2).at[0].add(a).at[1].subtract(b).sum() ** 2, [{0, 1}]),
+        (lambda a, b, x: (a * jnp.ones(2)).at[0].multiply(x).sum() * b, [{0, 1}]),
+        (lambda a, b, x: (a * jnp.ones(2)).at[0].multiply(b).sum() ** 2, [{0}]),
+        (lambda a, b, x: jnp.prod(a * jnp.arange(1.0, 4.0)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.prod(a * jnp.arange(1.0, 5.0)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.linalg.norm(a * jnp.array([[1.0, 2.0], [3.0, 5.0]]), "nuc") * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.linalg.svd(a * jnp.array([[1.0, 2.0], [3.0, 5.0]]))[0].sum() * b**2, [{1}]),
+        (lambda a, b, x: jnp.polyval(a * jnp.arange(1.0, 4.0), x) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.polyval(jnp.ones(3), a) * b**2, [{1}]),
+        # moved, repeated, put beside others where constants say
+        (lambda a, b, x: jnp.tile(a * jnp.ones(2), 3).sum() * b, [{0, 1}]),
+        (lambda a, b, x: (jnp.where(np.array([True, False]), a, b) ** 2).sum(), [{0}, {1}]),
+        (lambda a, b, x: jnp.where(np.array([True, False]), a, b).sum() * b, [{0, 1}]),
+        (lambda a, b, x: (jax.nn.sigmoid(jnp.pad(a * jnp.ones(2), 1)) - 0.5).sum() * b, [{0, 1}]),
+        (lambda a, b, x: (jnp.pad(a * jnp.ones(2), 1, constant_values=1.0) - 1.0).sum() * b, []),
         # constants of which some are zero are none of them odd
         (lambda a, b, x: ((a * jnp.ones(2) + np.array([0.0, 1.0])) ** 2).sum() * b**2, [{1}]),
         # even, or odd, though made of what is neither

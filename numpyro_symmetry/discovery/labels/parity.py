@@ -197,8 +197,11 @@ def _placed(step: _Step, operands: list[Parity]) -> list[Parity] | None:
         return evaluated(equation.replace(params=of), *given)
 
     values = [*map(demands.settled, values), *filled]
-    if len({*values}) == 1 and not any(isinstance(parity, Parts) for parity in values):
-        return [values[0]] * len(equation.outvars)
+    if not any(isinstance(parity, Parts) for parity in values):
+        # zeros that are filled in among others need no part of their own
+        alike = {*values} if name in _SIDE_BY_SIDE else {*values} - {None}
+        if len(alike) < 2:
+            return [next(iter(alike), None)] * len(equation.outvars)
     return moved(place, values, [*(shapes[k] for k in held), *[()] * len(filled)])
 
 
