@@ -1,6 +1,5 @@
 """Signs: which sites and which indices may be negated, found by parities and proved by numbers."""
 
-import itertools
 from collections import Counter
 
 import jax
@@ -21,6 +20,7 @@ from numpyro_symmetry.discovery.proof.trials import has_signs
 from numpyro_symmetry.symmetry import PlainView
 from numpyro_symmetry.symmetry.gf2 import reduced_basis
 from tests.support.equivariance import text_of_group
+from tests.support.tried_signs import found_and_tried
 
 # that two numbers of one product may be exchanged is true of these models, and is not what is tested
 OF_EXCHANGES = pytest.mark.filterwarnings("ignore:The model has a symmetry that this version cannot carry")
@@ -784,26 +784,8 @@ def scaled_each(w, x):
     ],
 )
 def test_parities_of_parts_are_those_that_trying_finds(function, cuts):
-    rng = np.random.default_rng(0)
-    w, x = rng.normal(size=(3, 6)), rng.normal(size=(4, 5, 1))
-    jaxpr = jax.make_jaxpr(function)(jnp.ones((3, 6)), x)
-    found = even_sets(jaxpr, [True], [cuts])
-    numbers = np.zeros((3, 6), int)
-    for axis, sizes in cuts:
-        along = np.repeat(np.arange(len(sizes)), sizes)
-        numbers = numbers * len(sizes) + (along[:, None] if axis == 0 else along)
-    count = numbers.max() + 1
-
-    def stays(parts):
-        negated = np.where(np.isin(numbers, list(parts)), -w, w)
-        before, after = (np.asarray(sum(function(jnp.asarray(at), x)), float) for at in (w, negated))
-        return abs(after - before) <= 1e-4 * (1.0 + abs(before))
-
-    tried = {parts for k in range(count + 1) for parts in itertools.combinations(range(count), k) if stays(parts)}
-    spanned = {frozenset()}
-    for parts in found:
-        spanned |= {parts ^ others for others in spanned}
-    assert spanned == set(map(frozenset, tried))
+    found, tried = found_and_tried(function, cuts, np.random.default_rng(1).normal(size=(4, 5, 1)))
+    assert found == tried
 
 
 UNARY = [jnp.exp, jnp.tanh, jnp.abs, jax.nn.softplus, jax.nn.relu, jnp.negative, jnp.square, jnp.isfinite, jnp.cos]
