@@ -95,8 +95,11 @@ def test_the_axes_of_a_sum_of_products_are_those_that_move_together_without_a_tr
             assert {k for k, one in enumerate(others) if one == label and label not in out} == together, (operand, axis)
 
 
-def test_an_operation_that_mixes_entries_leaves_no_parts():
-    (equation,) = jax.make_jaxpr(jnp.cumsum)(jnp.ones(3)).jaxpr.eqns[0].params["jaxpr"].jaxpr.eqns
+@pytest.mark.parametrize(
+    "function", [lambda x: lax.cumsum(x, 1), lambda x: lax.bitcast_convert_type(x.astype(np.int8), np.float32)]
+)
+def test_an_operation_that_mixes_entries_leaves_no_parts(function):
+    equation = jax.make_jaxpr(function)(jnp.ones((3, 4))).jaxpr.eqns[-1]
     assert axes_met(equation) is None
 
 

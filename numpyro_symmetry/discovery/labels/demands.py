@@ -49,12 +49,12 @@ class Demands:
                 self.rows.append(left)
 
     def agree(self, parities: Sequence[Parity]) -> Parity:
-        """Demand that values, zeros apart, have one parity, part by part where all have the same; it is returned."""
+        """Demand that values, zeros apart, have one parity, part by part; it is returned."""
         given = [parity for parity in parities if parity is not None]
-        parts = [parity for parity in given if isinstance(parity, Parts)]
-        if parts and len(parts) == len(given):
-            axes = range(len(parts[0].shape))
-            return apart(lambda *ones: self.agree(ones), self.agree, parts, [axes] * len(parts), axes, parts[0].shape)
+        parts = next((parity for parity in given if isinstance(parity, Parts)), None)
+        if parts is not None:
+            axes = range(len(parts.shape))
+            return apart(lambda *ones: self.agree(ones), self.agree, given, [axes] * len(given), axes, parts.shape)
         whole = [one for parity in given if (one := self.whole(parity)) is not None]
         self.vanish(*(whole[0] ^ other for other in whole[1:]))
         return whole[0] if whole else None
