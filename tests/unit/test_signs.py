@@ -490,6 +490,14 @@ def along_rows(positive, negative):
     return jnp.where(column > 0.0, column, negative * jnp.ones((2, 1)) * jnp.ones((2, 3)))
 
 
+def picked(x):
+    return (x * jnp.ones(3))[np.array([2, 0])]
+
+
+def masked(x):
+    return jnp.where(np.array([True, False]), x, 0.0)
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -557,6 +565,8 @@ def along_rows(positive, negative):
         (lambda a, b, x: jnp.where(np.array([True, False]), a, b).sum() * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.sigmoid(jnp.pad(a * jnp.ones(2), 1)) - 0.5).sum() * b, [{0, 1}]),
         (lambda a, b, x: (jnp.pad(a * jnp.ones(2), 1, constant_values=1.0) - 1.0).sum() * b, []),
+        (lambda a, b, x: (picked(jax.nn.relu(a)) - picked(jax.nn.relu(-a))).sum() * b, [{0, 1}]),
+        (lambda a, b, x: (masked(jax.nn.relu(a)) - masked(jax.nn.relu(-a))).sum() * b, [{0, 1}]),
         # constants of which some are zero are none of them odd
         (lambda a, b, x: ((a * jnp.ones(2) + np.array([0.0, 1.0])) ** 2).sum() * b**2, [{1}]),
         # even, or odd, though made of what is neither
