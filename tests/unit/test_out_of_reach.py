@@ -106,6 +106,12 @@ def unit_by_unit(x, y):
     numpyro.sample("y", dist.Normal(sum(units), 1.0).to_event(1), obs=y)
 
 
+def two_kinds():
+    """Two sites of one name are used in one way, and three in another."""
+    mu = [normal(f"mu_{k}") for k in range(5)]
+    numpyro.factor("f", jnp.prod(jnp.stack([jnp.exp(x) for x in mu[:2]])) + sum(jnp.sin(x + 1.0) for x in mu[2:]))
+
+
 def log_odds(y, loc=0.0, prior=None):
     odds = numpyro.sample("odds", prior or dist.Normal(loc, 1.5))
     parts = dist.Normal(normal("mu", 2), 1.0)
@@ -178,6 +184,11 @@ FOUND = {
         one_wider,
         (Y,),
         Symmetry({("mu_0", "mu_1", "mu_2"): ("mu",), "w": ("mu",)}, orbits={"mu": (0, 0, 2)}),
+    ),
+    "two kinds of five": (
+        two_kinds,
+        (),
+        Symmetry({tuple(f"mu_{k}" for k in range(5)): ("mu",)}, orbits={"mu": (0, 0, 2, 2, 2)}),
     ),
     "log odds": (log_odds, (Y,), Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)})),
     "log odds between bounds": (
