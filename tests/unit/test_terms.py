@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from numpyro_symmetry.discovery.labels import fibres
 from numpyro_symmetry.discovery.labels.terms import (
     Atom,
     Joined,
@@ -97,3 +98,20 @@ def test_an_axis_that_is_cut_where_it_stands_and_stands_there_again(is_first):
     assert found.size == 16
     assert places(twice) == places(other) == places(found)
     assert any(places(found))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_axes_in_too_many_parts_to_look_at_nothing_is_known(monkeypatch, first):
+    """They may stand there with another, or twice, and so are fibred over none."""
+    outer, inner, more = (axis(n) for n in (2, 3, 4))
+    alone, joined = (outer, inner), (outer, Joined([inner, more]))
+
+    def found(values):
+        return fibres.chains(values, [], {one.serial: one for one in (outer, inner)}, [inner.serial])
+
+    values = [alone, joined][:: 1 - 2 * first]
+    assert found(values) == {inner.serial: [outer.serial]}
+    assert not found([*values, (outer, *joined)])
+    monkeypatch.setattr(fibres, "_MAX_COMBINATIONS", 1)
+    assert found([alone]) == {inner.serial: [outer.serial]}
+    assert not found(values)
