@@ -674,6 +674,11 @@ def three_families():
     seen((a * jnp.exp(b)).sum() + c @ jnp.array([1.0, 2.0]))
 
 
+def by_log_odds():
+    odds, mu = normal("odds"), [jnp.tanh(normal(f"mu_{k}")) for k in range(2)]
+    seen(jax.nn.sigmoid(odds) * mu[0] + jax.nn.sigmoid(-odds) * mu[1] + jnp.sin(normal("a") + jnp.exp(normal("b"))))
+
+
 def on_both_sides():
     w, u = normal("w", 3, 3), normal("u", 3)
     seen(u @ w @ u)
@@ -702,6 +707,7 @@ def reversed_alike(count, weights=(1.0, 1.0, 1.0)):
 LIMITS = [
     ("max_lone", 3, of_own_scale),
     ("max_family", 3, of_own_sites(3)),
+    ("max_family", 3, by_log_odds),
     ("max_exchanges", 1, of_own_sites(2)),
     ("max_parts", 3, three_families),
     ("max_places", 2, on_both_sides),
