@@ -718,6 +718,20 @@ row(
     "a b -> b",
 )
 row(
+    "marks where labels of fewer say",
+    "scatter",
+    lambda x: jnp.zeros(5).at[lax.argmax(x, 1, np.uint32)].set(1.0),
+    ((4, 3),),
+    "a . -> .",
+)
+row(
+    "rows where the largest of fewer stand",
+    "argmax gather",
+    lambda x, y: x[lax.argmax(y, 1, np.uint32)],
+    ((5, 3), (6, 4)),
+    ". a, b . -> b a",
+)
+row(
     "rows where the largest and the smallest stand",
     "argmax argmin gather",
     lambda x, y: [x[jnp.argmax(y, 1)], jax.vmap(lambda row: x[jnp.argmin(row)])(y)],
@@ -730,6 +744,41 @@ row(
     lambda x, y: x[jnp.argmax(y)],
     ((4, 3), (4,)),
     "a b, a -> b",
+)
+row(
+    "two rows from where the largest stands",
+    "argmax dynamic_slice",
+    lambda x, y: lax.dynamic_slice_in_dim(x, jnp.argmax(y), 2),
+    ((4, 3), (4,)),
+    ". a, . -> . a",
+)
+row(
+    "the row where the largest of fewer stands",
+    "argmax dynamic_slice",
+    lambda x, y: x[jnp.argmax(y)],
+    ((5, 3), (4,)),
+    ". a, . -> a",
+)
+row(
+    "two rows written from where the largest stands",
+    "argmax dynamic_update_slice",
+    lambda x, y: lax.dynamic_update_slice_in_dim(jnp.zeros((4, 3)), x, jnp.argmax(y), 0),
+    ((2, 3), (4,)),
+    ". a, . -> . a",
+)
+row(
+    "two entries of each row written from where its largest stands",
+    "argmax scatter",
+    jax.vmap(lambda x, y: lax.dynamic_update_slice_in_dim(jnp.zeros(4), x, jnp.argmax(y), 0)),
+    ((5, 2), (5, 4)),
+    "a ., a . -> a .",
+)
+row(
+    "where the largest and the smallest stand, as numbers",
+    "argmax argmin concatenate",
+    lambda x: jnp.concatenate([jnp.argmax(x, 1), jnp.argmin(x, 1)]) * 1.0,
+    ((3, 4),),
+    "a . -> a+a",
 )
 row(
     "the largest, where they stand",

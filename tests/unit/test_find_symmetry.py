@@ -1,6 +1,7 @@
 """What `find_symmetry` says of a model beside the group: reasons, refusals, limits, and what numbers overrule."""
 
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from numpyro.contrib.control_flow import cond
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
 from numpyro_symmetry.discovery import find, without_parameters
-from numpyro_symmetry.discovery.labels import rules
+from numpyro_symmetry.discovery.labels import reading, rules
 from numpyro_symmetry.discovery.labels.names import path_of, short_names
 from numpyro_symmetry.discovery.labels.terms import (
     IS_DATA,
@@ -676,6 +677,11 @@ def three_families():
     seen((a * jnp.exp(b)).sum() + c @ jnp.array([1.0, 2.0]))
 
 
+def by_log_odds():
+    odds, mu = normal("odds"), [jnp.tanh(normal(f"mu_{k}")) for k in range(2)]
+    seen(jax.nn.sigmoid(odds) * mu[0] + jax.nn.sigmoid(-odds) * mu[1] + jnp.sin(normal("a") + jnp.exp(normal("b"))))
+
+
 def on_both_sides():
     w, u = normal("w", 3, 3), normal("u", 3)
     seen(u @ w @ u)
@@ -690,10 +696,21 @@ def in_a_loop():
     seen(jax.lax.fori_loop(0, 2, lambda k, total: total + w[2 * k] * w[2 * k + 1], 0.0))
 
 
+def reversed_alike(count, weights=(1.0, 1.0, 1.0)):
+    """Axes that the program does not know to be one."""
+
+    def model():
+        w = jnp.stack([normal(f"w_{name}", 3)[::-1] + k for k, name in enumerate("abcdefghi"[:count])])
+        seen(jnp.prod(w, 0) @ jnp.array(weights))
+
+    return model
+
+
 # a limit, the least at which all is found, and of what
 LIMITS = [
     ("max_lone", 3, of_own_scale),
     ("max_family", 3, of_own_sites(3)),
+    ("max_family", 3, by_log_odds),
     ("max_exchanges", 1, of_own_sites(2)),
     ("max_parts", 3, three_families),
     ("max_places", 2, on_both_sides),
@@ -701,6 +718,7 @@ LIMITS = [
     ("max_signs", 2, on_both_sides),
     ("max_sets", 2, even_as_wholes),
     ("max_orbits", 4, in_a_loop),
+    ("max_blocks_in_part", 2, reversed_alike(2, (1.0, 2.0, 1.0))),
 ]
 
 
@@ -715,6 +733,43 @@ def test_what_lies_beyond_a_limit_is_not_looked_for(monkeypatch, limit, least, m
 
     assert found_at(least) == pytest.approx(whole)
     assert found_at(least - 1) < whole
+
+
+def test_of_more_axes_than_are_searched_those_of_a_loop_are_one():
+    """Of nine that the program does not know to be one, nothing is proposed; those that one counter reads, it knows."""
+
+    def counted(read):
+        def model():
+            w = [normal(f"w_{name}", 3) for name in "abcdefghi"]
+
+            def term(k):
+                return jnp.prod(jnp.stack([read(x, k) + j for j, x in enumerate(w)]))
+
+            seen(jax.lax.fori_loop(0, 3, lambda k, total: total + term(k), 0.0))
+
+        return model
+
+    assert find_symmetry(reversed_alike(8), signs=False).log_order() == pytest.approx(math.log(6))
+    assert not find_symmetry(reversed_alike(9), signs=False).groups
+    for read in (lambda x, k: x[k], lambda x, k: jnp.take(x, k)):
+        assert find_symmetry(counted(read), signs=False).log_order() == pytest.approx(math.log(6))
+
+
+# what the page on finding symmetry says of limits
+TOLD = {
+    "Sizes with more than {} candidates are not searched": reading._MAX_BLOCKS,
+    "(with more than {}, not for groups of some of the indices)": EFFORT.max_blocks_in_part,
+    "on axes of up to {} indices along which no data": EFFORT.max_lone,
+    "up to {} sites of real numbers beside": EFFORT.max_family,
+    "At most {} sites of a kind are looked at": EFFORT.max_family,
+    "exchanges of more than {} parts only as a whole": EFFORT.max_parts,
+}
+
+
+def test_limits_are_those_that_the_page_tells():
+    page = " ".join((Path(__file__).parents[2] / "docs" / "finding.md").read_text().split())
+    words = {5: "five", 6: "six", 8: "eight", 12: "twelve"}
+    assert not [said for said, most in TOLD.items() if said.format(words.get(most, most)) not in page]
 
 
 @pytest.mark.parametrize("place", range(3))

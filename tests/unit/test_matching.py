@@ -525,6 +525,24 @@ def test_full_covariances_move_and_report_their_own_distance():
     assert float(diagonal[0].wasserstein(diagonal[1])) == pytest.approx(3.0)
 
 
+def test_labels_by_which_correlations_are_worse_are_not_taken():
+    """The diagonals choose; the distance of the Gaussians themselves decides."""
+    symmetry = Symmetry({"a": ("h",), "b": ("h",)})
+    # a[k] and b[k] go together in one unit and against each other in the other: in the source as in the target, or not
+    for sign, kept in ((1, [0, 1]), (-1, [1, 0])):
+        target, source = (
+            FullGaussian({"a": np.array(loc), "b": np.zeros(2)}, np.eye(4) + np.kron([[0, 1], [1, 0]], np.diag(beside)))
+            for loc, beside in (([0.0, 0.1], [0.9, -0.9]), ([0.1, 0.0], [sign * 0.9, sign * -0.9]))
+        )
+        found = match(target, source, symmetry)
+        assert found.element["h"].tolist() == kept
+        moved = source.apply(symmetry.bind(source.loc), found.element)
+        assert found.objective == pytest.approx(-(target.wasserstein(moved) ** 2))
+        assert found.objective_before == pytest.approx(-(target.wasserstein(source) ** 2))
+        assert not found.exact
+    assert found.objective > found.objective_before
+
+
 @pytest.mark.parametrize(
     ("change", "options", "error", "message"),
     [

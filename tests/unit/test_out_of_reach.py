@@ -106,6 +106,17 @@ def unit_by_unit(x, y):
     numpyro.sample("y", dist.Normal(sum(units), 1.0).to_event(1), obs=y)
 
 
+def two_kinds():
+    """Two sites of one name are used in one way, and three in another."""
+    mu = [normal(f"mu_{k}") for k in range(5)]
+    numpyro.factor("f", jnp.prod(jnp.stack([jnp.exp(x) for x in mu[:2]])) + sum(jnp.sin(x + 1.0) for x in mu[2:]))
+
+
+def two_families():
+    mu, nu = ([normal(f"{name}_{k}") for k in range(2)] for name in ("mu", "nu"))
+    numpyro.factor("f", sum(jnp.sin(x + 1.0) for x in mu) * jnp.cos(jnp.exp(nu[0]) * jnp.exp(nu[1])))
+
+
 def log_odds(y, loc=0.0, prior=None):
     odds = numpyro.sample("odds", prior or dist.Normal(loc, 1.5))
     parts = dist.Normal(normal("mu", 2), 1.0)
@@ -178,6 +189,16 @@ FOUND = {
         one_wider,
         (Y,),
         Symmetry({("mu_0", "mu_1", "mu_2"): ("mu",), "w": ("mu",)}, orbits={"mu": (0, 0, 2)}),
+    ),
+    "two kinds of five": (
+        two_kinds,
+        (),
+        Symmetry({tuple(f"mu_{k}" for k in range(5)): ("mu",)}, orbits={"mu": (0, 0, 2, 2, 2)}),
+    ),
+    "two families that are exchanged apart": (
+        two_families,
+        (),
+        Symmetry({("mu_0", "mu_1"): ("mu",), ("nu_0", "nu_1"): ("nu",)}),
     ),
     "log odds": (log_odds, (Y,), Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)})),
     "log odds between bounds": (

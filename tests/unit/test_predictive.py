@@ -99,6 +99,29 @@ def test_plots():
         plot_transpositions(out, "state")
 
 
+def test_legends_name_what_is_drawn_and_stand_beside_it():
+    values, _ = traces.mixture(draws=50)
+    out = rebase(values, traces.MIXTURE)
+    slots, chains = plot_relabelling(out)[1], plot_transpositions(out)
+    named = {
+        slots: (["0", "1", "2"], "slot"),
+        chains: ([*(f"chain {k}" for k in range(4)), "random labels"], ""),
+        plot_null(out): (["component", "component, null"], ""),
+    }
+    for axes, (names, title) in named.items():
+        legend = axes.get_legend()
+        assert ([text.get_text() for text in legend.get_texts()], legend.get_title().get_text()) == (names, title)
+        assert not legend.get_frame_on()
+    for axes in (slots, chains):
+        axes.figure.canvas.draw()
+        beside = axes.get_legend().get_window_extent()
+        assert axes.get_window_extent().x1 <= beside.x0 < beside.x1 <= axes.figure.bbox.x1
+    # thousands of faint points, of which the legend shows one that can be seen
+    for line, shown in zip(slots.lines, slots.get_legend().legend_handles, strict=True):
+        assert (shown.get_alpha(), shown.get_color()) == (1.0, line.get_color())
+        assert shown.get_markersize() > line.get_markersize()
+
+
 def test_running_means_stand_beside_the_steps_of_long_chains():
     values, _ = traces.mixture(draws=221)
     axes = plot_transpositions(rebase(values, traces.MIXTURE, null=False))

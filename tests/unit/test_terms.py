@@ -1,8 +1,11 @@
 """Labels of axes that become one: what may still be exchanged stands in the same places of both."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from numpyro_symmetry.discovery.labels import fibres
 from numpyro_symmetry.discovery.labels.terms import (
     Atom,
     Joined,
@@ -97,3 +100,50 @@ def test_an_axis_that_is_cut_where_it_stands_and_stands_there_again(is_first):
     assert found.size == 16
     assert places(twice) == places(other) == places(found)
     assert any(places(found))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_axes_in_too_many_parts_to_look_at_nothing_is_known(monkeypatch, first):
+    """They may stand there with another, or twice, and so are fibred over none."""
+    outer, inner, more = (axis(n) for n in (2, 3, 4))
+    alone, joined = (outer, inner), (outer, Joined([inner, more]))
+
+    def found(values):
+        return fibres.chains(values, [], {one.serial: one for one in (outer, inner)}, [inner.serial])
+
+    values = [alone, joined][:: 1 - 2 * first]
+    assert found(values) == {inner.serial: [outer.serial]}
+    assert not found([*values, (outer, *joined)])
+    monkeypatch.setattr(fibres, "_MAX_COMBINATIONS", 1)
+    assert found([alone]) == {inner.serial: [outer.serial]}
+    assert not found(values)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_fibres_are_those_of_axes_in_any_order(order):
+    """Outer axes come first, of which each moves by itself at every index of those before it, and still ones last."""
+    found = {k: axis(k + 2) for k in order}
+    outer, middle, inner, still = (found[k] for k in range(4))
+    atoms, moving = {one.serial: one for one in found.values()}, [found[k].serial for k in order if k != 3]
+    of_data, lone = axis(7), axis(8)
+
+    def chained(*values, free=moving, atoms=atoms):
+        return fibres.chains([*values, (outer,), (outer, middle), (still,)], [], atoms, free)
+
+    nested = {middle.serial: [outer.serial], inner.serial: [outer.serial, middle.serial]}
+    assert chained((inner, middle, outer)) == nested
+    # axes that are no site's own have no label
+    assert chained((of_data, inner, middle, outer)) == nested
+    deeper = nested | {inner.serial: [*nested[inner.serial], still.serial]}
+    assert chained((still, inner, middle, outer)) == deeper
+    # a still axis has one label, that of all of it or of its part at each index of others
+    also = nested | {lone.serial: [still.serial]}
+    with_lone = {"free": [*moving, lone.serial], "atoms": atoms | {lone.serial: lone}}
+    assert chained((still, inner, middle, outer), (still, lone), **with_lone) == also
+
+
+def test_of_axes_that_stand_nowhere_without_one_another_the_first_is_the_inner_one():
+    one, other = axis(2), axis(3)
+    atoms = {x.serial: x for x in (one, other)}
+    for free in ([one.serial, other.serial], [other.serial, one.serial]):
+        assert fibres.chains([(one, other)], [], atoms, free) == {free[0]: free[1:]}

@@ -49,11 +49,9 @@ def chains(
     # entries of an axis that point at others of its own do not stand each by itself
     beside = {serial: s - mixed for serial, s in _companions(values, _owners(owners)).items()}
     above: dict[int, set[int]] = {}
-    for serial in sorted(free, key=lambda s: -len(beside.get(s, ()))):
+    for serial in free:
         # of two that always stand together, the one met first is the inner one
-        above[serial] = {
-            s for s in beside.get(serial, ()) if s in atoms and atoms[s].size > 1 and serial not in above.get(s, ())
-        }
+        above[serial] = {s for s in beside.get(serial, ()) if s in atoms and serial not in above.get(s, ())}
     # a label is a path, and an axis that does not move has one label only
     path: dict[int, list[int]] = {}
     for serial in sorted(free, key=lambda s: (len(above[s] & set(free)), s)):

@@ -97,9 +97,9 @@ def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
     by_name = by_key(((_DIGITS.sub("#", site), kinds[site]), site) for site in kinds).values()
     single = [sites[0] for sites in by_name if len(sites) == 1]
     by_usage = by_key(((marks[site], kinds[site]), site) for site in single).values()
-    families = [sites for sites in (*by_name, *by_usage) if len(sites) > 1]
     return Suspects(
-        tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= EFFORT.max_family),
+        # a family of one has no two positions to exchange
+        tuple(tuple(sorted(sites, key=_natural)) for sites in (*by_name, *by_usage) if len(sites) <= EFFORT.max_family),
         marks,
         shapes,
         {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(fn.support)},
