@@ -21,6 +21,7 @@ from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
 from numpyro_symmetry.models import discrete_of, latent_of, outline, trace_model
+from numpyro_symmetry.models.data import is_key
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.given_values import left_to_chance, parameters
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
@@ -200,7 +201,7 @@ def _of_chance(question: Question) -> str:
     model, args, kwargs, key, *_ = question
     trace = trace_model(model, args, kwargs, key)
     place = parameters(trace) | {name: site["value"] for name, site in latent_of(trace).items()}
-    found = left_to_chance(model, args, kwargs, trace, place)
+    found = left_to_chance(model, args, kwargs, trace, place, is_key)  # networks of flax.nnx keep theirs in their state
     if not found:
         return ""
     return (
