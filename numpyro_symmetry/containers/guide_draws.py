@@ -94,7 +94,7 @@ def to_arviz(
     log_likelihood = as_flag(log_likelihood, "log_likelihood")
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
     refuse_masked_arguments(model_args, kwargs)
-    refuse_tracers("to_arviz", rng_key, params, model_args, kwargs)
+    refuse_tracers("to_arviz", rng_key=rng_key, params=params, model_args=model_args, model_kwargs=kwargs)
     refuse_no_guide(guide, params)
     of = Model(guide.model if model is None else model, model_args, kwargs)
     with saying("drawing from the guide", as_flag(progress_bar, "progress_bar")):

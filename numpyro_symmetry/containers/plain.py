@@ -123,7 +123,7 @@ def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> T
     if not arrays.keys() & symmetry.axes.keys():
         raise refusal_of_tree(data, symmetry)
     refuse_masked(arrays)
-    refuse_tracers("Reading draws", *arrays.values())
+    refuse_tracers("Reading draws", draws=arrays)
     values = {site: np.asarray(value) for site, value in arrays.items()}
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:

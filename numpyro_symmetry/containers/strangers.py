@@ -10,11 +10,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_numbers, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.named import draw_dims
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, is_fitted_guide
 
@@ -110,13 +108,13 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int
     """
     refuse_masked(data)
     refuse_nested(data)
-    refuse_tracers("Reading draws", *data.values())
+    refuse_tracers("Reading draws", **{f"draws[{site!r}]": value for site, value in data.items()})
     refuse_draws_in_several_orders(data)
     values = {}
     for site, value in data.items():
         _refuse_other_order(site, value, num_leading_dims)
         try:
-            values[site] = np.asarray(as_array(value, f"Site {site!r}"))
+            values[site] = as_numbers(value, f"Site {site!r}")
         except SymmetryError as error:
             if isinstance(value, list | tuple) and isinstance(error.__cause__, ValueError):
                 raise SymmetryError(_of_ragged(site, value)) from error

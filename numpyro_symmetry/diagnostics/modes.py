@@ -146,7 +146,7 @@ def modes(
         symmetry = draws.symmetry
     if symmetry is None:
         raise TypeError("modes(draws, symmetry): say whose labels to disregard, or pass what rebase returned.")
-    refuse_tracers("modes", draws)
+    refuse_tracers("modes", draws=draws)
     key = key_or_fixed(rng_key)
     known, shown = as_flag(independent, "independent"), as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))

@@ -115,7 +115,7 @@ def distinct_units(probabilities: ArrayLike) -> np.ndarray:
     2.0
     """
     refuse_masked({"probabilities": probabilities}, "Argument")
-    refuse_tracers("distinct_units", probabilities)
+    refuse_tracers("distinct_units", probabilities=probabilities)
     p = np.asarray(as_real_array(probabilities, "probabilities"), float)
     if p.ndim < 2 or p.shape[-1] != p.shape[-2] or not p.shape[-1]:
         raise SymmetryError(f"probabilities has shape {p.shape}; expected (..., n, n), n at least 1.")

@@ -180,7 +180,7 @@ def log_evidence(
     signs = as_flag(signs, "signs")
     rng_key = key_or_fixed(rng_key)
     symmetry = None if symmetry is None else as_symmetry(symmetry)
-    refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
+    refuse_tracers("log_evidence", data=data, model_args=model_args, model_kwargs=model_kwargs, rng_key=rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
     joint = _joint_of(data, guide, model, model_args, model_kwargs, argnum)

@@ -169,7 +169,7 @@ class FullGaussian:
             If the other is no `FullGaussian`, or under `jit`.
         """
         refuse_other_sites(self, other)
-        refuse_tracers("FullGaussian.wasserstein", self, other)
+        refuse_tracers("FullGaussian.wasserstein", self=self, other=other)
         a, b = np.asarray(self.covariance, float), np.asarray(other.in_order_of(self).covariance, float)
         root = square_root(a)
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
@@ -205,7 +205,7 @@ class FullGaussian:
         [[4.0, 0.5], [0.5, 1.0]]
         """
         refuse_no_symmetry(symmetry)
-        refuse_tracers("FullGaussian.apply", element, self)
+        refuse_tracers("FullGaussian.apply", element=element, self=self)
         order, sign = order_of(symmetry, element, dict(self.loc))
         if order.ndim > 1:
             raise SymmetryError(

@@ -264,10 +264,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
             "Of a stacked one: [jax.tree.map(lambda x: x[k], stacked) for k in range(n)]."
         )
     # of (guide, params) the parameters alone are arrays
-    refuse_tracers(
-        "merge",
-        *(side for solution in solutions for side in (solution[1:] if is_fitted_guide(solution) else [solution])),
-    )
+    refuse_tracers("merge", solutions=[(None, s[1]) if is_fitted_guide(s) else s for s in solutions])
     names = [f"solution {k}" for k in range(len(solutions))]
     items: list[Any] = []
     for solution, name in zip(solutions, names, strict=True):

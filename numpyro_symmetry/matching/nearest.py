@@ -107,7 +107,7 @@ def nearest_transposition(values: Any, symmetry: Symmetry) -> dict[str, NearestT
     ((1, 2), 1.414, 4.163)
     """
     symmetry = as_symmetry(symmetry)
-    refuse_tracers("nearest_transposition", values)
+    refuse_tracers("nearest_transposition", values=values)
     bound, given = symmetry.bind(values), as_sites(values, symmetry.axes)
     refuse_masked({site: given[site] for site in symmetry.axes})
     arrays = {site: np.asarray(as_real_array(given[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}

@@ -198,7 +198,7 @@ def refine(
     optimizer = _as_optimizer(optimizer)
     shown = as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
-    refuse_tracers("refine", target, source, data, start)
+    refuse_tracers("refine", target=target, source=source, data=data, start=start)
     fixed, own, bound = _read(target, source, as_symmetry(symmetry))
     batches, held = _in_batches(_length(data), batch_size, rng)
     start = match(target, source, symmetry, progress_bar=shown).element if start is None else start

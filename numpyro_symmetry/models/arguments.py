@@ -16,7 +16,7 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.models.sites import is_latent
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import arguments_by_path, as_count, as_option, in_short
+from numpyro_symmetry.symmetry.arguments import as_count, as_option, in_short, leaves_by_path
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 # of a log joint, whose symmetry is asked for
@@ -206,7 +206,7 @@ def refuse_no_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Asse
     SymmetryError
         Naming the argument.
     """
-    given = arguments_by_path(args, kwargs)
+    given = leaves_by_path(model_args=args, model_kwargs=kwargs)
     empty = {name: np.shape(leaf) for name, leaf in given.items() if 0 in getattr(leaf, "shape", ())}
     if empty and "plate" in str(error):
         name, shape = next(iter(empty.items()))

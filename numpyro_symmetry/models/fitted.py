@@ -22,7 +22,7 @@ from numpyro_symmetry.models.sites import Trace, is_fitted
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array, is_traced, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, is_traced, refuse_masked, traced_among
 
 _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
 _REMEDY_OF_STATE = "Pass svi.get_params(state) | state.mutable_state, where state is svi.run's result.state"
@@ -63,10 +63,10 @@ def parameters_of(guide: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
     return found
 
 
-def refuse_set_up_under_jit(guide: str, remedy: str, *trees: Any, cannot: str = "its checks cannot run") -> None:
-    """Refuse to set up while something is being traced: checks need numbers."""
-    if is_traced(*trees):
-        raise SymmetryError(f"{guide} was set up under jit or vmap, where {cannot}. {remedy}")
+def refuse_set_up_under_jit(guide: str, remedy: str, cannot: str = "its checks cannot run", **trees: Any) -> None:
+    """Refuse to set up while something is being traced: checks need numbers, and under `jit` constants have none."""
+    if (traced := traced_among(**trees)) or is_traced(jnp.zeros(())):
+        raise SymmetryError(f"{guide} was set up under jit or vmap, where {cannot}{traced and f': {traced}'}. {remedy}")
 
 
 def not_set_up(call: str) -> SymmetryError:

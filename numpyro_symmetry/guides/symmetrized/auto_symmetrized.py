@@ -21,6 +21,7 @@ from numpyro_symmetry.entropy import AUTO, Estimator, named
 from numpyro_symmetry.guides import kinds, known
 from numpyro_symmetry.guides.around import AsDrawn, refuse_handlers_around, refuse_partly_hidden
 from numpyro_symmetry.guides.given import Given
+from numpyro_symmetry.guides.inputs import as_count_or_auto
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.symmetrized import evaluated, explained, of_base, requirements
 from numpyro_symmetry.guides.symmetrized.bounds import ElboBounds
@@ -38,7 +39,7 @@ from numpyro_symmetry.models.fitted import not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, as_symmetry
-from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_shape
 
 
 class AutoSymmetrized(AutoGuide):

@@ -110,7 +110,7 @@ def elbo_bounds(
     progress_bar = as_flag(progress_bar, "progress_bar")
     sharding = as_sharding(sharding, num_particles, "num_particles")
     together = _MOST_TOGETHER if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
-    refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
+    refuse_tracers("elbo_bounds", rng_key=rng_key, params=params, args=args, kwargs=kwargs)
     refuse_no_option(elbo_bounds, guide.model, kwargs)
     if guide.layout is None:
         guide = guide.setup(rng_key, *args, **kwargs)

@@ -11,8 +11,8 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.guides.inputs import as_levels
 from numpyro_symmetry.symmetry import UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_levels
 
 
 def median(self: Any, params: dict[str, Any]) -> dict[str, Array]:

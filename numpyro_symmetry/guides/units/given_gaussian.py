@@ -74,7 +74,7 @@ class GivenGaussian(AutoGuide):
                 "gaussian must be a DiagonalGaussian, guides.UnitGaussian or FullGaussian; got "
                 f"{type(gaussian).__name__}. Of a fitted guide: FullGaussian.from_guide(guide, params)."
             )
-        refuse_tracers("of_gaussian", gaussian)
+        refuse_tracers("of_gaussian", gaussian=gaussian)
         super().__init__(as_model(model), prefix=prefix)
         self.gaussian = gaussian
         self.base: AutoGuide | None = None
