@@ -15,6 +15,7 @@ from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
 from numpyro_symmetry.models import Model, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models.fitted import draws_of
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
@@ -157,4 +158,4 @@ def draws_of_guide(
             f"training, model_args=(x, y). It said: {error}"
         ) from error
     refuse_wrong_parameters(trace, None, params, model_too=False)
-    return guide.sample_posterior(rng_key, dict(params), *args, sample_shape=(num_draws,), **kwargs)
+    return draws_of(guide, rng_key, params, args, kwargs, (num_draws,))

@@ -27,6 +27,7 @@ from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_wei
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
 from numpyro_symmetry.models.arguments import as_model_or_function
+from numpyro_symmetry.models.fitted import draws_of
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
 from numpyro_symmetry.symmetry.arguments import (
@@ -274,9 +275,7 @@ def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: A
     for k, items in enumerate(blocks):
         # the first block is drawn with the key itself; all others with keys that no splitting of it comes near
         key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
-        drawn = proposal.guide.sample_posterior(
-            key, dict(proposal.params), *model.args, sample_shape=(items.stop - items.start,), **model.kwargs
-        )
+        drawn = draws_of(proposal.guide, key, proposal.params, *model[1:], (items.stop - items.start,))
         yield {site: drawn[site] for site in proposal.latents}
 
 

@@ -151,6 +151,27 @@ def refuse_nonfinite(params: Any) -> None:
             )
 
 
+def draws_of(
+    guide: Any, rng_key: Array, params: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shape: tuple[int, ...]
+) -> dict[str, Array]:
+    """Draws of an autoguide by site, in front of them ``shape``.
+
+    Raises
+    ------
+    SymmetryError
+        If a site has no entries, and NumPyro's own guides cannot draw it.
+    """
+    try:
+        return guide.sample_posterior(rng_key, dict(params), *args, sample_shape=shape, **kwargs)
+    except ZeroDivisionError as error:
+        trace = getattr(guide, "prototype_trace", None) or {}
+        empty = {n: s["value"].shape for n, s in trace.items() if s["type"] == "sample" and not np.size(s["value"])}
+        raise SymmetryError(
+            f"{type(guide).__name__}.sample_posterior does not draw sites without entries, {empty}: leave them out of "
+            "the model where they are empty."
+        ) from error
+
+
 def own_parameter(name: str, start: Any, **options: Any) -> Any:
     """`numpyro.param` of a guide whose sizes are known, which takes no values of others that are handed on to it."""
     expected = jax.eval_shape(start, jax.random.key(0)) if callable(start) else start
