@@ -16,7 +16,7 @@ _FEWEST = 5
 _PRIOR_SHAPE, _PRIOR_COUNT = 0.5, 10
 _PRIOR_SPREAD = 3.0
 _SMALLEST = float(np.log(np.finfo(np.float64).tiny))
-# above this shape the error of a mean is not to be believed (Vehtari et al.); a shape takes 25 weights, and of fewer
+# above this shape the error of a mean is not to be believed (Vehtari et al.); a shape takes 21 weights, and of fewer
 # weights their effective number has to tell
 _HEAVY, _FEWEST_EFFECTIVE = 0.7, 10
 
@@ -36,7 +36,7 @@ def pareto_shape(log_weights: ArrayLike) -> float:
     -------
     float
         :math:`\hat k`, drawn a little towards 0.5 as Vehtari et al. have it; ``-inf`` where the largest weights are all
-        the same, and NaN where fewer than 25 weights, or one that is NaN or infinite, tell nothing.
+        the same, and NaN where fewer than 21 weights, or one that is NaN or infinite, tell nothing.
 
     References
     ----------
@@ -61,6 +61,11 @@ def pareto_shape(log_weights: ArrayLike) -> float:
     excess = np.exp(ascending[-tail_size:]) - math.exp(cutoff)
     excess = excess[excess > 0.0]
     return _fitted_shape(excess) if len(excess) >= _FEWEST else math.inf
+
+
+def shape_in_words(shape: float) -> str:
+    """A `pareto_shape` as it stands in a line."""
+    return "Pareto shape unknown (it takes 21 draws)" if math.isnan(shape) else f"Pareto shape {shape:.2f}"
 
 
 def effective_number(log_weights: ArrayLike) -> float:

@@ -34,6 +34,7 @@ def test_pareto_shape_of_known_tails(shape):
 
 def test_equal_weights_have_no_tail_and_few_weights_tell_nothing():
     assert pareto_shape(np.full(100, -3.0)) == -math.inf
+    assert [math.isnan(pareto_shape(np.arange(float(count)))) for count in (20, 21)] == [True, False]
     assert math.isnan(pareto_shape(np.zeros(20)))
     assert math.isnan(pareto_shape(np.append(np.zeros(100), np.nan)))
     assert math.isnan(pareto_shape(np.full(100, -np.inf)))

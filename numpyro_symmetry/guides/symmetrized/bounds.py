@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape
+from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape, shape_in_words
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry import as_html
 
@@ -207,7 +207,7 @@ class ElboBounds:
         if not math.isnan(self.importance_weighted):
             weighted = (
                 f"; importance-weighted {_signed(self.importance_weighted, self.importance_weighted_error)}, "
-                f"Pareto shape {self.pareto_shape:.2f}, effective number {self.effective_number:.0f}"
+                f"{shape_in_words(self.pareto_shape)}, effective number {self.effective_number:.0f}"
             )
             if are_few(self.pareto_shape, self.effective_number):
                 weighted += ": few draws are most of it, so do not trust its error"
