@@ -26,6 +26,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked_arguments,
     refuse_tracers,
 )
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def to_arviz(
@@ -101,7 +102,7 @@ def to_arviz(
     with saying("drawing from the guide", as_flag(progress_bar, "progress_bar")):
         say("reading the model")
         check_dims(dims, coords, trace_model(*of, jax.random.key(0)))
-        say(f"{num_draws} draws, the program for which is compiled first")
+        say(f"{counted(num_draws, 'draw')}, the program for which is compiled first")
         draws = draws_of_guide(rng_key, guide, params, model_args, kwargs, num_draws)
         say("the log-likelihood of every datum" if log_likelihood else "packing")
         return posterior_container(

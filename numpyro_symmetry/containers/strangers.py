@@ -15,6 +15,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_numbers, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.named import draw_dims
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, is_fitted_guide
+from numpyro_symmetry.symmetry.shown import counted
 
 _EXPECTED = (
     "Draws are expected in a dict, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
@@ -197,7 +198,7 @@ def refuse_columns(values: Collection[str], symmetry: Symmetry) -> None:
         columns.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name.removeprefix(site))])
         if site not in values and columns:
             raise SymmetryError(
-                f"Site {site!r} is there in {len(columns)} columns, {columns[0]!r} to {columns[-1]!r}; expected one "
-                f"array (draw, ...). Stack them in the order of their numbers: {{{site!r}: np.stack([data[c] for c in "
-                "columns], -1)} (and reshape a matrix), or read the trace by ArviZ."
+                f"Site {site!r} is there in {counted(len(columns), 'column')}, {columns[0]!r} to {columns[-1]!r}; "
+                f"expected one array (draw, ...). Stack them in the order of their numbers: {{{site!r}: "
+                "np.stack([data[c] for c in columns], -1)} (and reshape a matrix), or read the trace by ArviZ."
             )

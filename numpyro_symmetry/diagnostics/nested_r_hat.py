@@ -18,6 +18,7 @@ from numpyro_symmetry.diagnostics.invariants import invariants as own_invariants
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces import Rebased
 
 
@@ -99,7 +100,7 @@ def nested_r_hat(
             say(f"of {name}")
             entries = np.asarray(values, float).reshape(*leading, -1)
             if number := int(np.isnan(entries).any(-1).sum()):
-                warn(f"{number} draws of {name!r} are not a number: it cannot be judged, and counts as infinite.")
+                warn(f"{name!r} is no number in {counted(number, 'draw')}: it is not judged, and counts as infinite.")
                 found[name] = np.inf
                 continue
             entries = entries[..., entries.min((0, 1)) < entries.max((0, 1))]

@@ -30,6 +30,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError, as_html, as_symme
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.pytrees import ties_of
+from numpyro_symmetry.symmetry.shown import counted
 
 
 class SymmetryCheck(NamedTuple):
@@ -68,8 +69,9 @@ class SymmetryCheck(NamedTuple):
         controls = ", ".join(f"{group!r} {gap:.3g}" for group, gap in self.control_gap.items())
         return (
             f"SymmetryCheck({self.status}{f': {self.reason}' if self.reason else ''}; moved by "
-            f"{self.largest_gap:.3g} at most, of {self.tolerance:.3g} allowed, under {self.num_elements} elements "
-            f"at {self.num_points} points; under wrong actions by {controls or 'nothing'})"
+            f"{self.largest_gap:.3g} at most, of {self.tolerance:.3g} allowed, under "
+            f"{counted(self.num_elements, 'element')} at {counted(self.num_points, 'point')}; under wrong actions by "
+            f"{controls or 'nothing'})"
         )
 
     _repr_html_ = as_html

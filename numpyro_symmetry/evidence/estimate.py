@@ -41,6 +41,7 @@ from numpyro_symmetry.symmetry.arguments import (
 )
 from numpyro_symmetry.symmetry.errors import renamed
 from numpyro_symmetry.symmetry.nouns import nouns
+from numpyro_symmetry.symmetry.shown import counted
 
 METHODS = ("bridge", "importance", "laplace")
 # the relative error of a mean of so many independent weights that vary by as much as their mean is 2 %
@@ -258,7 +259,7 @@ def _weigh(
                 yield block, False
 
     total = num_own + (0 if rest is None else rest.num_draws)
-    say(f"weighing {total} draws, the program for which is compiled first")
+    say(f"weighing {counted(total, 'draw')}, the program for which is compiled first")
     weights = log_weights(
         guide, key_weigh, params, draws(), model.args, model.kwargs, num_permutations=num_permutations
     )

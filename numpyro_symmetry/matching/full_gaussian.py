@@ -29,7 +29,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
-from numpyro_symmetry.symmetry.shown import sizes
+from numpyro_symmetry.symmetry.shown import counted, sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -75,7 +75,7 @@ class FullGaussian:
         size = sum(int(np.size(v)) for v in self.loc.values())
         if (shape := shape_of(self.covariance, "covariance")) != (size, size):
             raise SymmetryError(
-                f"The sites {list(self.loc)} have {size} entries; covariance has shape {shape}, expected "
+                f"The sites {list(self.loc)} have {counted(size, 'entry')}; covariance has shape {shape}, expected "
                 f"({size}, {size})."
             )
         if size and not isinstance(self.covariance, Tracer):

@@ -62,6 +62,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     warn_of_settings,
     with_arrays,
 )
+from numpyro_symmetry.symmetry.shown import counted
 
 # the costs of `match` under which members have a mean to be placed on
 _COSTS = "wasserstein", "euclidean"
@@ -101,10 +102,10 @@ class Merge(NamedTuple):
         before, after = (float(np.sqrt(np.mean(x**2))) for x in (self.distances_before, self.distances))
         change = f"{abs(1.0 - after / before):.0%} {'less' if after <= before else 'more'}, " if before else ""
         lines = [
-            f"Merge of {len(self.members)} members into one {type(self.merged).__name__}",
+            f"Merge of {counted(len(self.members), 'member')} into one {type(self.merged).__name__}",
             f"  distance from the mean (root mean square): {change}{before:.4g} to {after:.4g}; "
             "0 if only labels had differed",
-            f"  {self.num_rounds} rounds, {'converged' if self.converged else 'not converged'}",
+            f"  {counted(self.num_rounds, 'round')}, {'converged' if self.converged else 'not converged'}",
             *_told_of_labels(self.elements),
         ]
         if self.cross_terms is not None:

@@ -18,6 +18,7 @@ from numpyro_symmetry.models.sites import is_latent
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_option, in_short, leaves_by_path
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
+from numpyro_symmetry.symmetry.shown import counted
 
 # of a log joint, whose symmetry is asked for
 PARTS = ("joint", "likelihood")
@@ -115,8 +116,8 @@ def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:
     """
     if (position := as_count(argnum, "argnum", minimum=0)) >= len(args):
         raise TypeError(
-            f"argnum is {position}, but model_args holds {len(args)} arguments, of which the first is 0: write "
-            "(params,) or (params, x), as the function is called with them."
+            f"argnum is {position}, but model_args holds {counted(len(args), 'argument')}, of which the first is 0: "
+            "write (params,) or (params, x), as the function is called with them."
         )
     return position
 

@@ -23,6 +23,7 @@ from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, is_traced, refuse_masked, traced_among
+from numpyro_symmetry.symmetry.shown import counted
 
 _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
 _REMEDY_OF_STATE = "Pass svi.get_params(state) | state.mutable_state, where state is svi.run's result.state"
@@ -146,8 +147,8 @@ def refuse_nonfinite(params: Any) -> None:
         if not np.isfinite(array).all():
             count = int((~np.isfinite(array)).sum())
             raise SymmetryError(
-                f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of {np.size(leaf)} values. "
-                "The fit diverged: lower the learning rate or the initial scale."
+                f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of "
+                f"{counted(np.size(leaf), 'value')}. The fit diverged: lower the learning rate or the initial scale."
             )
 
 

@@ -22,7 +22,7 @@ from jax.core import Tracer
 from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
-from numpyro_symmetry.symmetry.shown import some_of
+from numpyro_symmetry.symmetry.shown import counted, some_of
 
 
 def as_key(rng_key: Any) -> Array:
@@ -332,8 +332,8 @@ def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
         if isinstance(value, np.ma.MaskedArray):
             count = int(np.ma.count_masked(value))
             raise SymmetryError(
-                f"{what} {site!r} is a masked array ({count} of {value.size} entries masked), and masks are not looked "
-                "at. Pass values.filled(...), or drop those draws."
+                f"{what} {site!r} is a masked array ({count} of {counted(value.size, 'entry')} masked), and masks are "
+                "not looked at. Pass values.filled(...), or drop those draws."
             )
 
 
@@ -348,8 +348,9 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of
     for name, leaf in leaves_by_path(model_args=args, model_kwargs=kwargs).items():
         if isinstance(leaf, np.ma.MaskedArray):
             raise SymmetryError(
-                f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks "
-                f"are not looked at. Pass its values filled, and the mask to the {of.whole} as an argument{of.mask}."
+                f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {counted(leaf.size, 'entry')} masked), "
+                f"and masks are not looked at. Pass its values filled, and the mask to the {of.whole} as an "
+                f"argument{of.mask}."
             )
 
 

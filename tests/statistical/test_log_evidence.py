@@ -641,7 +641,7 @@ def test_data_outside_of_a_support_are_named():
         rate = numpyro.sample("rate", dist.LogNormal(0, 1))
         numpyro.sample("y", dist.Gamma(2.0, rate), obs=y)
 
-    with pytest.raises(SymmetryError, match="'y' holds 1 values of 3 outside of its support"):
+    with pytest.raises(SymmetryError, match="'y' holds 1 of 3 values outside of its support"):
         log_evidence({"rate": np.ones((2, 8))}, model, (np.array([1.0, -1.0, 2.0]),), symmetry=NO_SYMMETRY)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape, shape_in_words
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry import as_html
+from numpyro_symmetry.symmetry.shown import counted
 
 
 class Particles(NamedTuple):
@@ -63,7 +64,7 @@ class ElboDifference(NamedTuple):
     def __str__(self) -> str:
         """Both ends, in one line."""
         ends = f"{_signed(self.lower, self.lower_error)} … {_signed(self.upper, self.upper_error)} nats"
-        return f"{ends} ({self.num_particles} pairs of draws)"
+        return f"{ends} ({counted(self.num_particles, 'pair')} of draws)"
 
     __repr__ = __str__
     _repr_html_ = as_html
@@ -211,7 +212,8 @@ class ElboBounds:
             )
             if are_few(self.pareto_shape, self.effective_number):
                 weighted += ": few draws are most of it, so do not trust its error"
-        return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {self.num_particles} draws{weighted})"
+        draws = counted(self.num_particles, "draw")
+        return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {draws}{weighted})"
 
     def __repr__(self) -> str:
         """The same line, by name."""
