@@ -15,7 +15,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_numbers, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.named import draw_dims
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, is_fitted_guide
-from numpyro_symmetry.symmetry.shown import counted
+from numpyro_symmetry.symmetry.shown import counted, some_of
 
 _EXPECTED = (
     "Draws are expected in a dict, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
@@ -64,8 +64,24 @@ _STRANGERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
         lambda x: f"the state {_named(x)} of a sampler: pass its positions by site, states.position",
     ),
     (
+        lambda x: _is_list(x) and any("position" in getattr(part, "_fields", ()) for part in x),
+        lambda x: (
+            f"a {_named(x)} of {some_of([*dict.fromkeys(map(_named, x))])}: pass the positions of its states, "
+            "states.position"
+        ),
+    ),
+    (
+        lambda x: {"params", "losses"} <= {*getattr(x, "_fields", ())},
+        lambda x: (
+            f"{_named(x)}, which holds no draws: guide.sample_posterior(rng_key, data.params, sample_shape=(1000,))"
+        ),
+    ),
+    (
         lambda x: hasattr(x, "_fields"),
-        lambda x: f"the tuple {_named(x)}({', '.join(x._fields)}): pass its fields by name, data._asdict()",
+        lambda x: (
+            f"the tuple {_named(x)}({', '.join(x._fields)}): pass the one of these that holds draws by site"
+            + "".join([f", data.{field}" for field in x._fields if isinstance(getattr(x, field), Mapping)][:1])
+        ),
     ),
     (
         lambda x: hasattr(x, "columns") and hasattr(x, "to_numpy"),
