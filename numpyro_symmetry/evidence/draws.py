@@ -71,8 +71,8 @@ def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
     leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
     if not leading[0] or leading[1] < _FEWEST:
         raise SymmetryError(
-            f"The draws are {counted(leading[0], 'chain')} of {leading[1]}; fitting and bridging need at least "
-            f"{_FEWEST} draws a chain."
+            f"There {'is' if leading[0] == 1 else 'are'} {counted(leading[0], 'chain')} of "
+            f"{counted(leading[1], 'draw')}; fitting and bridging need at least {_FEWEST} draws a chain."
         )
     refuse_bad_draws(trace.flat(sites), trace.leading)
     values = {site: x if len(trace.leading) == 2 else x[None] for site, x in trace.values.items() if site in shapes}

@@ -17,7 +17,7 @@ from jax import Array
 from numpyro_symmetry.assignment.passes import in_turn
 from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.discovery.inputs import asking
-from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
+from numpyro_symmetry.entropy.importance import effective_number, lost_to_rounding, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.evidence.doubts import finite, refuse_no_density, warn_if_unreliable, warn_of_contradiction
 from numpyro_symmetry.evidence.draws import blocks_of_draws
@@ -29,7 +29,7 @@ from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refu
 from numpyro_symmetry.models.arguments import as_model_or_function
 from numpyro_symmetry.models.fitted import draws_of
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry, warn
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -144,9 +144,9 @@ def log_evidence(
     SymmetryWarning
         If the error is above half a nat, or few draws are effective (25 of the posterior, or of the Gaussian's where it
         meets the posterior, for ``"bridge"``; 100 of the Gaussian for ``"importance"``, and a fifth of them where
-        ``pareto_shape`` is above 0.5), or the bridge did not settle,
-        or a weight was not finite and was left out, or not all of the symmetry can be averaged over, or the estimate
-        lies beyond one of its bounds, as it does where the draws are not the posterior's.
+        ``pareto_shape`` is above 0.5), or the bridge did not settle, or a weight was not finite and was left out, or
+        not all of the symmetry can be averaged over, or the estimate lies beyond one of its bounds, as it does where
+        the draws are not the posterior's; or log densities are so large that their precision rounds them by more.
 
     See Also
     --------
@@ -289,6 +289,9 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
         of_own = finite(of_own)
         estimate = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
         lower, upper = lower_bound(of_own), _UNBOUNDED[1] if of_rest is None else upper_bound(of_rest, of_own)
+    if lost := lost_to_rounding(own.base, estimate.error):
+        warn(f"The evidence is not reliable: {lost}.")
+    elif method != "laplace":
         warn_if_unreliable(estimate, method, len(of_own), pareto_shape(of_own))
         warn_of_contradiction(estimate, lower, upper)
     return LogEvidence(
