@@ -119,7 +119,7 @@ def _as_groups(superchains: Any, num_chains: int, num_draws: int) -> np.ndarray:
     _, index, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(sizes) < 2 or np.ptp(sizes):
         raise SymmetryError(
-            f"superchains are of {', '.join(map(str, sizes))} chains; expected two superchains or more, "
+            f"superchains are of {counted(', '.join(map(str, sizes)), 'chain')}; expected two superchains or more, "
             "of equally many."
         )
     if sizes[0] < 2 and num_draws < 2:

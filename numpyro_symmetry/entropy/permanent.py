@@ -74,7 +74,7 @@ def log_permanent(log_matrix: ArrayLike) -> Array:
 
 
 def as_log_table(value: ArrayLike, name: str) -> Array:
-    """Logarithms of non-negative numbers, ``(..., n, n)``, as floating point numbers.
+    """Logarithms of non-negative numbers, ``(..., n, n)``, as numbers of single precision or double.
 
     Raises
     ------
@@ -94,7 +94,9 @@ def as_log_table(value: ArrayLike, name: str) -> Array:
             f"{name} holds NaN or +inf in {wrong} of {counted(table.size, 'entry')}; logarithms of densities are "
             "finite, or -inf for zero."
         )
-    return table.astype(jnp.result_type(table, float))
+    dtype = jnp.result_type(table, float)
+    # half precision holds no sums of many terms
+    return table.astype(dtype if dtype.itemsize > 2 else jnp.float32)
 
 
 def log_sum(log_terms: Array) -> Array:

@@ -30,7 +30,7 @@ def as_levels(quantiles: Any) -> Any:
     ValueError
         If one is not from 0 to 1.
     """
-    levels = as_real_array(quantiles, "quantiles", TypeError)
+    levels = as_real_array(quantiles, "quantiles", TypeError) * 1.0  # of zero and one, NumPyro takes no whole numbers
     if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
         raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
     return levels

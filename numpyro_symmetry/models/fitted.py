@@ -18,6 +18,7 @@ from jax.core import Tracer
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
+from numpyro_symmetry.linalg import at_least_single
 from numpyro_symmetry.models.sites import Trace, is_fitted
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
@@ -174,11 +175,14 @@ def draws_of(
 
 
 def own_parameter(name: str, start: Any, **options: Any) -> Any:
-    """`numpyro.param` of a guide whose sizes are known, which takes no values of others that are handed on to it."""
+    """`numpyro.param` of a guide whose sizes are known, which takes no values of others that are handed on to it.
+
+    Read in single precision, or in double: draws in half of it would not be those of the density.
+    """
     expected = jax.eval_shape(start, jax.random.key(0)) if callable(start) else start
     value = numpyro.param(name, start, **options)
     refuse_misshapen(name, expected, value)
-    return value
+    return at_least_single(jnp.asarray(value))
 
 
 def refuse_misshapen(name: str, expected: Any, given: Any) -> None:

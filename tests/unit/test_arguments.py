@@ -90,6 +90,7 @@ def test_a_probability_lies_between_zero_and_one(value):
 
 def test_levels_of_quantiles_lie_from_zero_to_one():
     np.testing.assert_array_equal(as_levels([0.0, 0.5, 1.0]), [0.0, 0.5, 1.0])
+    assert is_floating(as_levels([0, 1]).dtype)
     for value in (-0.1, [0.5, 1.1], math.nan):
         with pytest.raises(ValueError, match="from 0 to 1"):
             as_levels(value)

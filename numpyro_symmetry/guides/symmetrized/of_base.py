@@ -84,8 +84,7 @@ def quantiles(self: Any, params: dict[str, Any], quantiles: ArrayLike) -> dict[s
     >>> guide.quantiles(params, [0.025, 0.975])["loc"].round(1).tolist()
     [[-4.0, 0.0], [-0.0, 4.0]]
     """
-    as_levels(quantiles)
-    return _of_base(self, "quantiles", params, quantiles)
+    return _of_base(self, "quantiles", params, as_levels(quantiles))
 
 
 def get_posterior(self: Any, params: dict[str, Any]) -> dist.Distribution:
