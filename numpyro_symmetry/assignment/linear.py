@@ -53,7 +53,7 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     >>> assign(np.array([[1.0, 3.0], [2.0, 3.5]])).tolist()
     [1, 0]
     """
-    refuse_tracers("assign", benefit)
+    refuse_tracers("assign", benefit=benefit)
     benefit = np.asarray(benefit)
     n = benefit.shape[-1] if benefit.ndim else 0
     if benefit.ndim < 2 or benefit.shape[-2] != n:

@@ -15,6 +15,7 @@ from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
 from numpyro_symmetry.models import Model, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models.fitted import draws_of
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
@@ -25,6 +26,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked_arguments,
     refuse_tracers,
 )
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def to_arviz(
@@ -94,13 +96,13 @@ def to_arviz(
     log_likelihood = as_flag(log_likelihood, "log_likelihood")
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
     refuse_masked_arguments(model_args, kwargs)
-    refuse_tracers("to_arviz", rng_key, params, model_args, kwargs)
+    refuse_tracers("to_arviz", rng_key=rng_key, params=params, model_args=model_args, model_kwargs=kwargs)
     refuse_no_guide(guide, params)
     of = Model(guide.model if model is None else model, model_args, kwargs)
     with saying("drawing from the guide", as_flag(progress_bar, "progress_bar")):
         say("reading the model")
         check_dims(dims, coords, trace_model(*of, jax.random.key(0)))
-        say(f"{num_draws} draws, the program for which is compiled first")
+        say(f"{counted(num_draws, 'draw')}, the program for which is compiled first")
         draws = draws_of_guide(rng_key, guide, params, model_args, kwargs, num_draws)
         say("the log-likelihood of every datum" if log_likelihood else "packing")
         return posterior_container(
@@ -157,4 +159,4 @@ def draws_of_guide(
             f"training, model_args=(x, y). It said: {error}"
         ) from error
     refuse_wrong_parameters(trace, None, params, model_too=False)
-    return guide.sample_posterior(rng_key, dict(params), *args, sample_shape=(num_draws,), **kwargs)
+    return draws_of(guide, rng_key, params, args, kwargs, (num_draws,))

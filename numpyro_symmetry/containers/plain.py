@@ -27,6 +27,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     replaced,
     uncompared,
 )
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
@@ -111,7 +112,7 @@ def _leading(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -
     if len(found) != 1 or len(next(iter(found))) != num:
         shapes = {site: values[site].shape for site in found.values()}
         raise SymmetryError(
-            f"Sites disagree on their {num} leading dimensions: their shapes are {shapes}; expected "
+            f"Sites disagree on their {counted(num, 'leading dimension')}: their shapes are {shapes}; expected "
             f"{'(chain, draw, ...)' if num == 2 else '(draw, ...)'} with the same numbers in front. Cut them to the "
             "same draws, or pass num_leading_dims if another number of dimensions counts draws."
         )
@@ -123,7 +124,7 @@ def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> T
     if not arrays.keys() & symmetry.axes.keys():
         raise refusal_of_tree(data, symmetry)
     refuse_masked(arrays)
-    refuse_tracers("Reading draws", *arrays.values())
+    refuse_tracers("Reading draws", draws=arrays)
     values = {site: np.asarray(value) for site, value in arrays.items()}
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:

@@ -17,6 +17,7 @@ from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, 
 from numpyro_symmetry.models.sites import WITH_DIMS
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_mapping, as_names, shape_of
+from numpyro_symmetry.symmetry.shown import counted
 
 Groups = Mapping[str, Mapping[str, Any]]
 
@@ -127,8 +128,8 @@ def check_dims(
         names = as_names(given, f"dims[{name!r}]", example=f"['{name}_row']")
         if len(names) > len(shapes[name]):
             raise ValueError(
-                f"dims[{name!r}] has {len(names)} names {list(names)}; the site has shape {shapes[name]}, chains and "
-                "draws apart."
+                f"dims[{name!r}] has {counted(len(names), 'name')} {list(names)}; the site has shape {shapes[name]}, "
+                "chains and draws apart."
             )
     for name, dimensions in (plate_dims(sites) | named).items():
         for dimension, size in zip(dimensions, shapes[name], strict=False):

@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_numbers, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.named import draw_dims
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, is_fitted_guide
+from numpyro_symmetry.symmetry.shown import counted, some_of
 
 _EXPECTED = (
     "Draws are expected in a dict, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
@@ -65,8 +64,24 @@ _STRANGERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
         lambda x: f"the state {_named(x)} of a sampler: pass its positions by site, states.position",
     ),
     (
+        lambda x: _is_list(x) and any("position" in getattr(part, "_fields", ()) for part in x),
+        lambda x: (
+            f"a {_named(x)} of {some_of([*dict.fromkeys(map(_named, x))])}: pass the positions of its states, "
+            "states.position"
+        ),
+    ),
+    (
+        lambda x: {"params", "losses"} <= {*getattr(x, "_fields", ())},
+        lambda x: (
+            f"{_named(x)}, which holds no draws: guide.sample_posterior(rng_key, data.params, sample_shape=(1000,))"
+        ),
+    ),
+    (
         lambda x: hasattr(x, "_fields"),
-        lambda x: f"the tuple {_named(x)}({', '.join(x._fields)}): pass its fields by name, data._asdict()",
+        lambda x: (
+            f"the tuple {_named(x)}({', '.join(x._fields)}): pass the one of these that holds draws by site"
+            + "".join([f", data.{field}" for field in x._fields if isinstance(getattr(x, field), Mapping)][:1])
+        ),
     ),
     (
         lambda x: hasattr(x, "columns") and hasattr(x, "to_numpy"),
@@ -110,13 +125,13 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int
     """
     refuse_masked(data)
     refuse_nested(data)
-    refuse_tracers("Reading draws", *data.values())
+    refuse_tracers("Reading draws", **{f"draws[{site!r}]": value for site, value in data.items()})
     refuse_draws_in_several_orders(data)
     values = {}
     for site, value in data.items():
         _refuse_other_order(site, value, num_leading_dims)
         try:
-            values[site] = np.asarray(as_array(value, f"Site {site!r}"))
+            values[site] = as_numbers(value, f"Site {site!r}")
         except SymmetryError as error:
             if isinstance(value, list | tuple) and isinstance(error.__cause__, ValueError):
                 raise SymmetryError(_of_ragged(site, value)) from error
@@ -199,7 +214,7 @@ def refuse_columns(values: Collection[str], symmetry: Symmetry) -> None:
         columns.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name.removeprefix(site))])
         if site not in values and columns:
             raise SymmetryError(
-                f"Site {site!r} is there in {len(columns)} columns, {columns[0]!r} to {columns[-1]!r}; expected one "
-                f"array (draw, ...). Stack them in the order of their numbers: {{{site!r}: np.stack([data[c] for c in "
-                "columns], -1)} (and reshape a matrix), or read the trace by ArviZ."
+                f"Site {site!r} is there in {counted(len(columns), 'column')}, {columns[0]!r} to {columns[-1]!r}; "
+                f"expected one array (draw, ...). Stack them in the order of their numbers: {{{site!r}: "
+                "np.stack([data[c] for c in columns], -1)} (and reshape a matrix), or read the trace by ArviZ."
             )

@@ -13,7 +13,7 @@ import xarray as xr
 from numpyro_symmetry.assignment.passes import Source, is_stored
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Symmetry, as_html
-from numpyro_symmetry.symmetry.shown import sizes
+from numpyro_symmetry.symmetry.shown import counted, sizes
 
 Arrays = dict[str, np.ndarray]
 
@@ -83,7 +83,7 @@ class Trace(NamedTuple):
 
     def __repr__(self) -> str:
         """Leading dimensions and sites."""
-        return f"Trace({' × '.join(map(str, self.leading))} draws: {sizes(self.values)})"
+        return f"Trace({counted(' × '.join(map(str, self.leading)), 'draw')}: {sizes(self.values)})"
 
     _repr_html_ = as_html
 

@@ -178,7 +178,7 @@ def loss_barrier(
     loss = as_function(loss, "loss", "values by site")
     if path is not None:
         as_option(path, "path", PATHS)
-    refuse_tracers("loss_barrier", a, b)
+    refuse_tracers("loss_barrier", a=a, b=b)
     first, last, is_geodesic = _ends(a, b, path)
     shaped = next((side for side in (a, b) if is_tree(side) or isinstance(side, Mapping)), None)
     key = key_or_fixed(rng_key)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.judged import Kind, disagreeing, is_alarm, is_slow
-from numpyro_symmetry.diagnostics.words import by_chain, entries, names, which_chains
-from numpyro_symmetry.symmetry.shown import listed
+from numpyro_symmetry.diagnostics.words import by_chain, names, which_chains
+from numpyro_symmetry.symmetry.shown import counted, listed
 from numpyro_symmetry.traces.null import Null
 
 if TYPE_CHECKING:
@@ -112,13 +112,14 @@ def _undefined(report: Report) -> Iterator[str]:
         chains = row.chains
         total = chains.num_judged + chains.num_still + chains.num_undefined
         if chains.num_undefined:
-            of = f" {entries(chains.num_undefined)} of {total} of" if total > 1 else ""
+            of = f" {counted(chains.num_undefined, 'entry')} of {total} of" if total > 1 else ""
             yield (
-                f"could not judge{of} {row.name}: {sum(chains.num_not_a_number)} draws are not a number "
-                f"({by_chain(chains.num_not_a_number)})."
+                f"could not judge{of} {row.name}: {counted(sum(chains.num_not_a_number), 'draw', 'is', 'are')} not a "
+                f"number ({by_chain(chains.num_not_a_number)})."
             )
         if any(chains.num_infinite):
-            yield (f"{row.name} is infinite in {sum(chains.num_infinite)} draws ({by_chain(chains.num_infinite)}).")
+            of = counted(sum(chains.num_infinite), "draw")
+            yield f"{row.name} is infinite in {of} ({by_chain(chains.num_infinite)})."
     if still := [row for row in report.rows if row.r_hat == np.inf]:
         yield (
             f"chains do not move in {names(still)} and differ there (R-hat inf)"
@@ -179,8 +180,8 @@ def few_effective_draws(report: Report) -> Iterator[str]:
     if few := [one for one in sizes if one[0] < one[1] * num_chains]:
         size, least, name, where = min(few)
         yield (
-            f"{name} has an effective sample size of {size:.0f}{where} from {num_chains} "
-            f"chain{'s' if num_chains > 1 else ''}, fewer than {least:.0f} to a chain: run longer before relying on "
+            f"{name} has an effective sample size of {size:.0f}{where} from {counted(num_chains, 'chain')}, "
+            f"fewer than {least:.0f} to a chain: run longer before relying on "
             "its quantiles."
         )
 

@@ -242,7 +242,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
     if unknown := sorted(set(independent) - set(named)):
         raise ValueError(f"independent names {unknown}; the posteriors are called {list(named)}.")
     sites = None if options.sites is None else as_names(options.sites, "sites", example="('sigma',)")
-    refuse_tracers("compare", *named.values(), args, kwargs)
+    refuse_tracers("compare", posteriors=dict(named), model_args=args, model_kwargs=kwargs)
     keys = jax.random.split(key_or_fixed(options.rng_key), len(named))
     return [
         posterior_of(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from numpyro_symmetry.symmetry.shown import as_html, first_of
+from numpyro_symmetry.symmetry.shown import as_html, counted, first_of
 
 DIFFER, NO_DIFFERENCE, CANNOT_TELL = "differ", "no difference found", "not enough draws to tell"
 # of each entry under the pooled alignment: moments of either side, then differences and their p-values
@@ -57,11 +57,11 @@ class Drawn(NamedTuple):
         return self.num_draws / self.time
 
     def __str__(self) -> str:
-        draws = f"{self.name}: {self.num_draws} draws"
+        draws = f"{self.name}: {counted(self.num_draws, 'draw')}"
         if self.independent:
             return f"{draws}, independent"
-        chains = f"{self.num_chains} chain{'s' if self.num_chains > 1 else ''}"
-        return f"{draws} of {chains}, {self.effective:.0f} effective, {self.blocks} blocks"
+        chains = f"{counted(self.num_chains, 'chain')}"
+        return f"{draws} of {chains}, {self.effective:.0f} effective, {counted(self.blocks, 'block')}"
 
 
 class Comparison(NamedTuple):
@@ -141,10 +141,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     size = f"effect {comparison.effect:.4f}, noise floor {comparison.floor:.4f}, p = {comparison.p_value:.3g}"
     if np.isnan(comparison.p_value):
         few = min(comparison.a, comparison.b, key=lambda side: side.blocks)
-        of = "" if few.independent else f" of {few.num_chains} chain{'s' if few.num_chains > 1 else ''}"
+        of = "" if few.independent else f" of {counted(few.num_chains, 'chain')}"
         yield (
             f"Not enough draws to tell whether {a} and {b} differ: the {few.num_draws} draws{of} of {few.name} are "
-            f"worth about {few.effective:.0f} independent ones, too few for four blocks. Run longer, or more chains."
+            f"worth about {counted(f'{few.effective:.0f}', 'independent one')}, too few for four blocks. Run longer, "
+            "or more chains."
         )
     elif comparison.verdict == DIFFER:
         yield f"{a} and {b} differ, labels apart: {size}."
@@ -240,10 +241,10 @@ class Comparisons(NamedTuple):
     def __str__(self) -> str:
         table = self.table
         differ, known = int((table.verdict == DIFFER).sum()), int(table.p.notna().sum())
-        first = f"{differ} of {len(table)} pairs differ, labels apart"
+        first = f"{differ} of {counted(len(table), 'pair')} differ, labels apart"
         first += f"; of {len(table) - known} there are not enough draws to tell." if known < len(table) else "."
         shown = table.to_string(index=False, float_format=lambda x: f"{x:.4f}", max_rows=_MAX_ROWS)
-        return f"{first}\n{shown}\nVerdicts are by p_adjusted, Holm's for {known} comparisons."
+        return f"{first}\n{shown}\nVerdicts are by p_adjusted, Holm's for {counted(known, 'comparison')}."
 
     __repr__ = __str__
     _repr_html_ = as_html
@@ -311,7 +312,7 @@ def _lines_of_conformity(conformity: PriorConformity) -> Iterator[str]:
     if np.isnan(conformity.p_value):
         yield (
             f"Not enough draws to tell which slots follow the prior: {conformity.drawn.num_draws} draws are worth "
-            f"about {conformity.drawn.effective:.0f} independent ones. Run longer, or more chains."
+            f"about {counted(f'{conformity.drawn.effective:.0f}', 'independent one')}. Run longer, or more chains."
         )
         return
     for name, number in list(conformity.num_following.items())[:_MAX_GROUPS]:

@@ -136,7 +136,7 @@ def prior_conformity(
         raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {smallest_effect!r}.")
     shown = as_flag(progress_bar, "progress_bar")
     key = key_or_fixed(rng_key)
-    refuse_tracers("prior_conformity", known.args, known.kwargs, key)
+    refuse_tracers("prior_conformity", model_args=known.args, model_kwargs=known.kwargs, rng_key=key)
     refuse_other_slots(out)
 
     def is_apart(result: SlotResult) -> bool:

@@ -26,7 +26,7 @@ from numpyro_symmetry.symmetry import (
     permutation_of,
     transpositions_at_random,
 )
-from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_numbers, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.symmetry.named import draws_in_front, names_of
 from numpyro_symmetry.traces import Rebased
@@ -146,7 +146,7 @@ def invariants_of(given: Any, out: Rebased) -> dict[str, np.ndarray]:
     refuse_draws_in_several_orders(given)
     refuse_other_draws(trace_of(out), names_of(given, len(leading)), ("the relabelled draws", "invariants"))
     for name, values in given.items():
-        array = np.asarray(as_array(values, f"Invariant {name!r}", TypeError))
+        array = as_numbers(values, f"Invariant {name!r}", TypeError)
         if not is_real(array.dtype):
             remedy = " Pass its values at the draws." if callable(values) else ""
             raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.{remedy}")

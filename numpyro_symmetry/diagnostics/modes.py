@@ -21,6 +21,7 @@ from numpyro_symmetry.diagnostics.sides import PosteriorDraws, ReadOptions, in_c
 from numpyro_symmetry.steps import say, saying, track
 from numpyro_symmetry.symmetry import Symmetry, as_html, as_symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.null import CannotTell
 
@@ -146,7 +147,7 @@ def modes(
         symmetry = draws.symmetry
     if symmetry is None:
         raise TypeError("modes(draws, symmetry): say whose labels to disregard, or pass what rebase returned.")
-    refuse_tracers("modes", draws)
+    refuse_tracers("modes", draws=draws)
     key = key_or_fixed(rng_key)
     known, shown = as_flag(independent, "independent"), as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
@@ -254,7 +255,7 @@ def _in_words(result: Modes) -> Iterator[str]:
                 f"; by chain {chains}" * (len(result.by_chain) > 1)
             )
     if several and len(result.by_chain) > 1:
-        yield f"Chains pass from mode to mode {result.num_passages} times" + (
+        yield f"Chains pass from mode to mode {counted(result.num_passages, 'time')}" + (
             ": too seldom for shares to say more than where chains began." if _hardly_pass(result) else "."
         )
     least = least_share(result.num_effective)

@@ -18,6 +18,7 @@ from numpyro_symmetry.diagnostics.invariants import invariants as own_invariants
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces import Rebased
 
 
@@ -99,7 +100,7 @@ def nested_r_hat(
             say(f"of {name}")
             entries = np.asarray(values, float).reshape(*leading, -1)
             if number := int(np.isnan(entries).any(-1).sum()):
-                warn(f"{number} draws of {name!r} are not a number: it cannot be judged, and counts as infinite.")
+                warn(f"{name!r} is no number in {counted(number, 'draw')}: it is not judged, and counts as infinite.")
                 found[name] = np.inf
                 continue
             entries = entries[..., entries.min((0, 1)) < entries.max((0, 1))]
@@ -118,7 +119,7 @@ def _as_groups(superchains: Any, num_chains: int, num_draws: int) -> np.ndarray:
     _, index, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(sizes) < 2 or np.ptp(sizes):
         raise SymmetryError(
-            f"superchains are of {', '.join(map(str, sizes))} chains; expected two superchains or more, "
+            f"superchains are of {counted(', '.join(map(str, sizes)), 'chain')}; expected two superchains or more, "
             "of equally many."
         )
     if sizes[0] < 2 and num_draws < 2:

@@ -205,7 +205,7 @@ def _distance(distance: Any) -> Distance:
 
 def _rows(labels: Any) -> np.ndarray:
     """Labels ``(draw, n)``, in each draw from zero, in the order in which they first appear."""
-    refuse_tracers("A partition", labels)
+    refuse_tracers("A partition", labels=labels)
     refuse_masked({"labels": labels}, "Argument")
     if isinstance(labels, Mapping):
         raise SymmetryError(

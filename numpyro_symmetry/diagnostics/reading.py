@@ -11,8 +11,8 @@ from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
 from numpyro_symmetry.diagnostics.checks import few_effective_draws, is_in_doubt, without_identity
 from numpyro_symmetry.diagnostics.judged import MIN_CHANCE, Kind, disagreeing, is_alarm, is_slow, of_labels
 from numpyro_symmetry.diagnostics.soft_labels import MAX_WIDTH
-from numpyro_symmetry.diagnostics.words import entries, names
-from numpyro_symmetry.symmetry.shown import each_of, listed, some_of
+from numpyro_symmetry.diagnostics.words import names
+from numpyro_symmetry.symmetry.shown import counted, each_of, listed, some_of
 from numpyro_symmetry.traces.null import CannotTell
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def facts(report: Report) -> list[str]:
     if by_chance:
         most = max(by_chance, key=lambda row: row.r_hat)
         lines.append(
-            f"R-hat {most.r_hat:.3f} of {most.name} is no more than chance gives among {report.num_judged} numbers at "
-            "these effective sample sizes."
+            f"R-hat {most.r_hat:.3f} of {most.name} is no more than chance gives among "
+            f"{counted(report.num_judged, 'number')} at these effective sample sizes."
         )
     lines += [
-        f"{entries(row.chains.num_still)} of {row.name} never change in any chain, and have no R-hat."
+        f"No R-hat of {counted(row.chains.num_still, 'entry')} of {row.name}: no chain changes there."
         for row in report.rows
         if row.chains.num_still and row.chains.num_judged
     ]
@@ -132,7 +132,7 @@ def _relabelled(report: Report) -> str:
         return f"{report.share_relabelled:.0%} of members came with labels other than the most common."
     num_chains, num_draws = report.shape
     moved = sum(count > 0 for count in report.label_changes)
-    of = f"{'chain' if num_chains == 1 else 'chains'} of {num_draws} draws"
+    of = f"{'chain' if num_chains == 1 else 'chains'} of {counted(num_draws, 'draw')}"
     if moved:
         few = num_chains <= _FEW_CHAINS
 
@@ -141,8 +141,8 @@ def _relabelled(report: Report) -> str:
 
         alone = report.sign_changes == report.label_changes
         signs = f"; of these, signs alone {each(report.sign_changes)}" if any(report.sign_changes) and not alone else ""
-        what = "Signs" if alone else "Labels"
-        return f"{what} changed within {moved} of {num_chains} {of} ({each(report.label_changes)} times{signs})."
+        what, times = "Signs" if alone else "Labels", counted(each(report.label_changes), "time")
+        return f"{what} changed within {moved} of {num_chains} {of} ({times}{signs})."
     if report.share_relabelled:
         return f"Labels changed within none of {num_chains} {of}, and differ from chain to chain."
     return f"Labels are the same in all of {num_chains} {of}."

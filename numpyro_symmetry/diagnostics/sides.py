@@ -17,6 +17,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.symmetry.named import are_of_others, groups_on, refuse_other_names
 from numpyro_symmetry.symmetry.pytrees import is_fitted_guide
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
 from numpyro_symmetry.traces.inputs import drawn_at, looks_labelled, sized
@@ -242,8 +243,9 @@ def in_common(a: PosteriorDraws, b: PosteriorDraws) -> tuple[tuple[str, ...], tu
     for name, group in a.symmetry.groups.items():
         if (other := b.symmetry.groups[name].size) != group.size:
             raise SymmetryError(
-                f"Group {name!r} has {group.size} labels in {a.name!r} and {other} in {b.name!r}: posteriors of "
-                "different sizes are no two draws of one thing. Compare what both define, such as predictions."
+                f"Group {name!r} has {counted(group.size, 'label')} in {a.name!r} and {other} in {b.name!r}: "
+                "posteriors of different sizes are no two draws of one thing. Compare what both define, such as "
+                "predictions."
             )
     labelled = {dim for side in (a, b) for dim in groups_on(side.dims, side.symmetry.axes)}
 

@@ -29,7 +29,7 @@ from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Axis, Group, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.components import by_key
-from numpyro_symmetry.symmetry.shown import some_of
+from numpyro_symmetry.symmetry.shown import counted, some_of
 from numpyro_symmetry.traces import GaussianCost
 
 # the most labels of a group: sums over all labellings take time and memory like 2^n a draw
@@ -65,7 +65,8 @@ class SoftLabels(NamedTuple):
     converged: bool
 
     def __repr__(self) -> str:
-        lines = [f"Labels as probabilities, {self.num_rounds} rounds, {'' if self.converged else 'not '}settled"]
+        settled = "settled" if self.converged else "not settled"
+        lines = [f"Labels as probabilities, {counted(self.num_rounds, 'round')}, {settled}"]
         alike = by_key(
             (f"{number:.1f} distinct slots of {self.probabilities[name].shape[-1]}", name)
             for name, number in self.num_distinct.items()
@@ -115,7 +116,7 @@ def distinct_units(probabilities: ArrayLike) -> np.ndarray:
     2.0
     """
     refuse_masked({"probabilities": probabilities}, "Argument")
-    refuse_tracers("distinct_units", probabilities)
+    refuse_tracers("distinct_units", probabilities=probabilities)
     p = np.asarray(as_real_array(probabilities, "probabilities"), float)
     if p.ndim < 2 or p.shape[-1] != p.shape[-2] or not p.shape[-1]:
         raise SymmetryError(f"probabilities has shape {p.shape}; expected (..., n, n), n at least 1.")

@@ -20,11 +20,6 @@ def names(rows: Sequence[_Named]) -> str:
     return first_of([row.name for row in rows], FEW)
 
 
-def entries(number: int) -> str:
-    """A number of entries in words: ``"1 entry"``, ``"3 entries"``."""
-    return "1 entry" if number == 1 else f"{number} entries"
-
-
 def which_chains(which: np.ndarray) -> str:
     """Chains by number."""
     return f"chain{'s' if len(which) > 1 else ''} {listed([str(k) for k in which])}"

@@ -21,6 +21,7 @@ from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
 from numpyro_symmetry.models import discrete_of, latent_of, outline, trace_model
+from numpyro_symmetry.models.data import is_key
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.given_values import left_to_chance, parameters
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
@@ -29,6 +30,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError, as_html, as_symme
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.pytrees import ties_of
+from numpyro_symmetry.symmetry.shown import counted
 
 
 class SymmetryCheck(NamedTuple):
@@ -67,8 +69,9 @@ class SymmetryCheck(NamedTuple):
         controls = ", ".join(f"{group!r} {gap:.3g}" for group, gap in self.control_gap.items())
         return (
             f"SymmetryCheck({self.status}{f': {self.reason}' if self.reason else ''}; moved by "
-            f"{self.largest_gap:.3g} at most, of {self.tolerance:.3g} allowed, under {self.num_elements} elements "
-            f"at {self.num_points} points; under wrong actions by {controls or 'nothing'})"
+            f"{self.largest_gap:.3g} at most, of {self.tolerance:.3g} allowed, under "
+            f"{counted(self.num_elements, 'element')} at {counted(self.num_points, 'point')}; under wrong actions by "
+            f"{controls or 'nothing'})"
         )
 
     _repr_html_ = as_html
@@ -200,7 +203,7 @@ def _of_chance(question: Question) -> str:
     model, args, kwargs, key, *_ = question
     trace = trace_model(model, args, kwargs, key)
     place = parameters(trace) | {name: site["value"] for name, site in latent_of(trace).items()}
-    found = left_to_chance(model, args, kwargs, trace, place)
+    found = left_to_chance(model, args, kwargs, trace, place, is_key)  # networks of flax.nnx keep theirs in their state
     if not found:
         return ""
     return (

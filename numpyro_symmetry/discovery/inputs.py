@@ -87,7 +87,7 @@ def read_question(
             f"a {type(model_args).__name__}."
         )
     args, kwargs = gathered(as_model_arguments(model_args, model_kwargs, of))
-    refuse_tracers(f"{what}()", args, kwargs, rng_key)
+    refuse_tracers(f"{what}()", model_args=args, model_kwargs=kwargs, rng_key=rng_key)
     refuse_masked_arguments(args, kwargs, of)
     key = key_or_fixed(rng_key)
     if argnum is not None:

@@ -109,7 +109,7 @@ class Scaling:
             raise TypeError(
                 f"balanced takes the parameters of one network; got a {type(params).__name__}. {_NOT_DRAWS}"
             )
-        refuse_tracers("balanced", params)
+        refuse_tracers("balanced", params=params)
         refuse_masked(arrays_by_path(params))
         view, values = self._view, {}
         scaled = {site for powers in self.powers.values() for piece, _ in powers for site in view.stacks[piece].sites}

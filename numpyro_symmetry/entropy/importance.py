@@ -10,15 +10,19 @@ import math
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.symmetry.arguments import rounding_of
+
 # Vehtari et al.: the share of weights that are the tail, the fewest of them that show a shape, and the prior on it
 _TAIL_SHARE, _TAIL_ROOTS = 0.2, 3.0
 _FEWEST = 5
 _PRIOR_SHAPE, _PRIOR_COUNT = 0.5, 10
 _PRIOR_SPREAD = 3.0
 _SMALLEST = float(np.log(np.finfo(np.float64).tiny))
-# above this shape the error of a mean is not to be believed (Vehtari et al.); a shape takes 25 weights, and of fewer
+# above this shape the error of a mean is not to be believed (Vehtari et al.); a shape takes 21 weights, and of fewer
 # weights their effective number has to tell
 _HEAVY, _FEWEST_EFFECTIVE = 0.7, 10
+# nats: so much decides nothing between models
+_LARGE_ROUNDING = 0.1
 
 
 def pareto_shape(log_weights: ArrayLike) -> float:
@@ -36,7 +40,7 @@ def pareto_shape(log_weights: ArrayLike) -> float:
     -------
     float
         :math:`\hat k`, drawn a little towards 0.5 as Vehtari et al. have it; ``-inf`` where the largest weights are all
-        the same, and NaN where fewer than 25 weights, or one that is NaN or infinite, tell nothing.
+        the same, and NaN where fewer than 21 weights, or one that is NaN or infinite, tell nothing.
 
     References
     ----------
@@ -61,6 +65,11 @@ def pareto_shape(log_weights: ArrayLike) -> float:
     excess = np.exp(ascending[-tail_size:]) - math.exp(cutoff)
     excess = excess[excess > 0.0]
     return _fitted_shape(excess) if len(excess) >= _FEWEST else math.inf
+
+
+def shape_in_words(shape: float) -> str:
+    """A `pareto_shape` as it stands in a line."""
+    return "Pareto shape unknown (it takes 21 draws)" if math.isnan(shape) else f"Pareto shape {shape:.2f}"
 
 
 def effective_number(log_weights: ArrayLike) -> float:
@@ -91,6 +100,19 @@ def log_mean(log_weights: np.ndarray) -> tuple[float, float]:
     weights = np.exp(_relative(log_weights))
     error = weights.std(ddof=1) / weights.mean() / len(weights) ** 0.5 if len(weights) > 1 else math.nan
     return float(np.logaddexp.reduce(log_weights)) - math.log(len(weights)), float(error)
+
+
+def lost_to_rounding(log_densities: ArrayLike, error: float) -> str:
+    """In words, by how much their precision rounds log densities; empty if by little, or by less than an error."""
+    values = np.asarray(log_densities)
+    largest = float(np.abs(values).max(where=np.isfinite(values), initial=0.0))
+    rounding = 0.5 * largest * rounding_of(values.dtype)
+    if not rounding > max(_LARGE_ROUNDING, error):
+        return ""
+    return (
+        f"log densities are as large as {largest:.2g} nats, which {values.dtype} rounds by up to {rounding:.2g}. "
+        "Compute in float64 (numpyro.enable_x64()), or leave constants out of the model (numpyro.factor)"
+    )
 
 
 def are_few(shape: float, number: float) -> bool:

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION
+from numpyro_symmetry.symmetry.shown import counted
 
 # 20 columns have a million subsets, each of which is read off ten others on average
 MAX_EXACT_WIDTH = 20
@@ -73,7 +74,7 @@ def log_permanent(log_matrix: ArrayLike) -> Array:
 
 
 def as_log_table(value: ArrayLike, name: str) -> Array:
-    """Logarithms of non-negative numbers, ``(..., n, n)``, as floating point numbers.
+    """Logarithms of non-negative numbers, ``(..., n, n)``, as numbers of single precision or double.
 
     Raises
     ------
@@ -90,10 +91,12 @@ def as_log_table(value: ArrayLike, name: str) -> Array:
         raise ValueError(f"{name} expects a table (..., n, n), n at least 1; got {table.shape}.")
     if not isinstance(table, Tracer) and (wrong := int((~(table < jnp.inf)).sum())):
         raise ValueError(
-            f"{name} holds NaN or +inf in {wrong} of {table.size} entries; logarithms of densities are finite, "
-            "or -inf for zero."
+            f"{name} holds NaN or +inf in {wrong} of {counted(table.size, 'entry')}; logarithms of densities are "
+            "finite, or -inf for zero."
         )
-    return table.astype(jnp.result_type(table, float))
+    dtype = jnp.result_type(table, float)
+    # half precision holds no sums of many terms
+    return table.astype(dtype if dtype.itemsize > 2 else jnp.float32)
 
 
 def log_sum(log_terms: Array) -> Array:

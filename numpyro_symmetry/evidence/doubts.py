@@ -11,6 +11,7 @@ import numpy as np
 
 from numpyro_symmetry.evidence.bridge import Bound, Estimate
 from numpyro_symmetry.symmetry import SymmetryError, warn
+from numpyro_symmetry.symmetry.shown import counted
 
 # nats: models are told apart by a factor of a few in the evidence, which such an error may hide
 _LARGE_ERROR = 0.5
@@ -68,7 +69,7 @@ def warn_if_unreliable(estimate: Estimate, method: str, num_draws: int, pareto_s
     other = "Draw more (num_draws), or, of a NumPyro model, fit a guide of another shape"
     # the gravest first
     doubts = (
-        (not estimate.converged, f"the bridge did not settle in {estimate.num_rounds} rounds. {longer}"),
+        (not estimate.converged, f"the bridge did not settle in {counted(estimate.num_rounds, 'round')}. {longer}"),
         (
             estimate.of_target < _FEW_OF_BRIDGE,
             f"only {estimate.of_target:.0f} of the posterior's draws are effective, {guess}. Sample longer",

@@ -26,6 +26,7 @@ from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
 Arrays = dict[str, Any]
@@ -70,8 +71,8 @@ def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
     leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
     if not leading[0] or leading[1] < _FEWEST:
         raise SymmetryError(
-            f"There are {leading[0]} chains of {leading[1]} draws; fitting and bridging need at least {_FEWEST} draws "
-            "a chain."
+            f"There {'is' if leading[0] == 1 else 'are'} {counted(leading[0], 'chain')} of "
+            f"{counted(leading[1], 'draw')}; fitting and bridging need at least {_FEWEST} draws a chain."
         )
     refuse_bad_draws(trace.flat(sites), trace.leading)
     values = {site: x if len(trace.leading) == 2 else x[None] for site, x in trace.values.items() if site in shapes}

@@ -17,7 +17,7 @@ from jax import Array
 from numpyro_symmetry.assignment.passes import in_turn
 from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.discovery.inputs import asking
-from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
+from numpyro_symmetry.entropy.importance import effective_number, lost_to_rounding, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.evidence.doubts import finite, refuse_no_density, warn_if_unreliable, warn_of_contradiction
 from numpyro_symmetry.evidence.draws import blocks_of_draws
@@ -27,8 +27,9 @@ from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_wei
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
 from numpyro_symmetry.models.arguments import as_model_or_function
+from numpyro_symmetry.models.fitted import draws_of
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError, as_symmetry, warn
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -40,6 +41,7 @@ from numpyro_symmetry.symmetry.arguments import (
 )
 from numpyro_symmetry.symmetry.errors import renamed
 from numpyro_symmetry.symmetry.nouns import nouns
+from numpyro_symmetry.symmetry.shown import counted
 
 METHODS = ("bridge", "importance", "laplace")
 # the relative error of a mean of so many independent weights that vary by as much as their mean is 2 %
@@ -142,9 +144,9 @@ def log_evidence(
     SymmetryWarning
         If the error is above half a nat, or few draws are effective (25 of the posterior, or of the Gaussian's where it
         meets the posterior, for ``"bridge"``; 100 of the Gaussian for ``"importance"``, and a fifth of them where
-        ``pareto_shape`` is above 0.5), or the bridge did not settle,
-        or a weight was not finite and was left out, or not all of the symmetry can be averaged over, or the estimate
-        lies beyond one of its bounds, as it does where the draws are not the posterior's.
+        ``pareto_shape`` is above 0.5), or the bridge did not settle, or a weight was not finite and was left out, or
+        not all of the symmetry can be averaged over, or the estimate lies beyond one of its bounds, as it does where
+        the draws are not the posterior's; or log densities are so large that their precision rounds them by more.
 
     See Also
     --------
@@ -180,7 +182,7 @@ def log_evidence(
     signs = as_flag(signs, "signs")
     rng_key = key_or_fixed(rng_key)
     symmetry = None if symmetry is None else as_symmetry(symmetry)
-    refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
+    refuse_tracers("log_evidence", data=data, model_args=model_args, model_kwargs=model_kwargs, rng_key=rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
     joint = _joint_of(data, guide, model, model_args, model_kwargs, argnum)
@@ -257,7 +259,7 @@ def _weigh(
                 yield block, False
 
     total = num_own + (0 if rest is None else rest.num_draws)
-    say(f"weighing {total} draws, the program for which is compiled first")
+    say(f"weighing {counted(total, 'draw')}, the program for which is compiled first")
     weights = log_weights(
         guide, key_weigh, params, draws(), model.args, model.kwargs, num_permutations=num_permutations
     )
@@ -274,9 +276,7 @@ def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: A
     for k, items in enumerate(blocks):
         # the first block is drawn with the key itself; all others with keys that no splitting of it comes near
         key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
-        drawn = proposal.guide.sample_posterior(
-            key, dict(proposal.params), *model.args, sample_shape=(items.stop - items.start,), **model.kwargs
-        )
+        drawn = draws_of(proposal.guide, key, proposal.params, *model[1:], (items.stop - items.start,))
         yield {site: drawn[site] for site in proposal.latents}
 
 
@@ -289,6 +289,9 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
         of_own = finite(of_own)
         estimate = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
         lower, upper = lower_bound(of_own), _UNBOUNDED[1] if of_rest is None else upper_bound(of_rest, of_own)
+    if lost := lost_to_rounding(own.base, estimate.error):
+        warn(f"The evidence is not reliable: {lost}.")
+    elif method != "laplace":
         warn_if_unreliable(estimate, method, len(of_own), pareto_shape(of_own))
         warn_of_contradiction(estimate, lower, upper)
     return LogEvidence(

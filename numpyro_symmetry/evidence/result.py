@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from numpyro_symmetry.entropy.importance import are_few
+from numpyro_symmetry.entropy.importance import are_few, shape_in_words
 from numpyro_symmetry.evidence.doubts import is_by_few
 from numpyro_symmetry.symmetry import as_html
 
@@ -39,7 +39,7 @@ class LogEvidence(NamedTuple):
     pareto_shape
         Shape :math:`\hat k` of the tail of these weights: above 0.7, or with fewer than ten effective draws, few
         weights make up all of a mean, and the printed result says whose error is not to be trusted. For
-        ``"importance"`` it says so wherever `log_evidence` warns that few are effective. ``nan`` for fewer than 25
+        ``"importance"`` it says so wherever `log_evidence` warns that few are effective. ``nan`` for fewer than 21
         draws.
     method
         ``"bridge"``, ``"importance"`` or ``"laplace"``.
@@ -84,7 +84,7 @@ class LogEvidence(NamedTuple):
         return (
             f"log p(data) = {value} nats by {self.method}; {lower} ≤ log p(data){above} in expectation\n"
             f"{information}; {self.effective:.0f} of the proposal's draws are effective, "
-            f"Pareto shape {self.pareto_shape:.2f}{doubt}"
+            f"{shape_in_words(self.pareto_shape)}{doubt}"
         )
 
     __repr__ = __str__

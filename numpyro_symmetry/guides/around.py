@@ -66,6 +66,11 @@ class AsDrawn(Messenger):
 
     def postprocess_message(self, msg: Any) -> None:
         """Refuse a parameter that is drawn, or no array of the size it starts with."""
+        if msg["type"] == "sample" and isinstance(msg["value"], str):
+            raise UnsupportedGuideError(
+                f"Site {msg['name']!r} of the guide is not drawn, but left to be summed out by a handler around it, "
+                "collapse: train without it. TraceEnum_ELBO sums out discrete sites of a model."
+            )
         if msg["type"] == "sample" and msg.get("type_within") == "param":
             raise UnsupportedGuideError(
                 f"Parameter {msg['name']!r} of the guide is drawn by a handler around it, lift, so that the guide has "

@@ -14,6 +14,7 @@ from numpyro.infer import Predictive
 from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.models.compat import predicted
 from numpyro_symmetry.symmetry import as_html
+from numpyro_symmetry.symmetry.shown import counted
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Given:
 
     def __repr__(self) -> str:
         """The guide, and how many arguments it is bound to."""
-        return f"Given({self.guide!r}, {len(self.args)} arguments{''.join(f', {name}=' for name in self.kwargs)})"
+        given = "".join(f", {name}=" for name in self.kwargs)
+        return f"Given({self.guide!r}, {counted(len(self.args), 'argument')}{given})"
 
     _repr_html_ = as_html
 

@@ -1,4 +1,4 @@
-"""Arguments of a model by name: which hold observations, and which hold inducing inputs in place of data."""
+"""Arguments of guides, and of a model by name: which hold observations, and which inducing inputs in place of data."""
 
 from __future__ import annotations
 
@@ -10,13 +10,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, is_subsampled, observed_of
 from numpyro_symmetry.models.arguments import within_handlers
 from numpyro_symmetry.models.data import is_key, is_table
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import is_floating, is_number
+from numpyro_symmetry.symmetry.arguments import as_count, as_real_array, is_floating, is_number
+
+
+def as_levels(quantiles: Any) -> Any:
+    """Levels of quantiles, one or several.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    ValueError
+        If one is not from 0 to 1.
+    """
+    levels = as_real_array(quantiles, "quantiles", TypeError) * 1.0  # of zero and one, NumPyro takes no whole numbers
+    if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
+        raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
+    return levels
+
+
+def as_count_or_auto(value: Any, name: str, none: str) -> int | str | None:
+    """A whole number, ``"auto"``, or ``None``, which stands for ``none`` in words.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these.
+    """
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"{name} must be 'auto', a whole number, or None for {none}; got {value!r}.")
+    return value if value is None or isinstance(value, str) else as_count(value, name)
 
 
 def named_arguments(

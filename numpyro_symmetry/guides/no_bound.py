@@ -16,6 +16,7 @@ from numpyro_symmetry.guides.density import latent_values, log_prob_of, own_site
 from numpyro_symmetry.models import Trace, latent_of, left_out, refuse_without_prior, unread_entries, without_wrappers
 from numpyro_symmetry.symmetry import UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import is_floating
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def refuse_bounds(guide: object) -> Any:
@@ -115,7 +116,7 @@ def _refuse_no_density(guide: Any, trace: Trace, model_trace: Trace, spared: Map
             )
         if (num_left_out := (left_out(trace[site]) & ~spared.get(site, np.False_)).sum()) > 0:
             raise UnsupportedGuideError(
-                f"Site {site!r}: a mask leaves {num_left_out} of {jnp.size(value)} entries without a density in the "
-                "guide, so that there is no ELBO. Mask data in the model alone; and in both only what no other site of "
-                "the model depends on, such as steps that are padded."
+                f"Site {site!r}: a mask leaves {num_left_out} of {counted(jnp.size(value), 'entry')} without a density "
+                "in the guide, so that there is no ELBO. Mask data in the model alone; and in both only what no other "
+                "site of the model depends on, such as steps that are padded."
             )

@@ -29,7 +29,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
-from numpyro_symmetry.symmetry.shown import sizes
+from numpyro_symmetry.symmetry.shown import counted, sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -75,7 +75,7 @@ class FullGaussian:
         size = sum(int(np.size(v)) for v in self.loc.values())
         if (shape := shape_of(self.covariance, "covariance")) != (size, size):
             raise SymmetryError(
-                f"The sites {list(self.loc)} have {size} entries; covariance has shape {shape}, expected "
+                f"The sites {list(self.loc)} have {counted(size, 'entry')}; covariance has shape {shape}, expected "
                 f"({size}, {size})."
             )
         if size and not isinstance(self.covariance, Tracer):
@@ -169,7 +169,7 @@ class FullGaussian:
             If the other is no `FullGaussian`, or under `jit`.
         """
         refuse_other_sites(self, other)
-        refuse_tracers("FullGaussian.wasserstein", self, other)
+        refuse_tracers("FullGaussian.wasserstein", self=self, other=other)
         a, b = np.asarray(self.covariance, float), np.asarray(other.in_order_of(self).covariance, float)
         root = square_root(a)
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
@@ -205,7 +205,7 @@ class FullGaussian:
         [[4.0, 0.5], [0.5, 1.0]]
         """
         refuse_no_symmetry(symmetry)
-        refuse_tracers("FullGaussian.apply", element, self)
+        refuse_tracers("FullGaussian.apply", element=element, self=self)
         order, sign = order_of(symmetry, element, dict(self.loc))
         if order.ndim > 1:
             raise SymmetryError(

@@ -36,7 +36,7 @@ from numpyro_symmetry.symmetry.arguments import (
     shape_of,
 )
 from numpyro_symmetry.symmetry.pytrees import as_sites, can_be_moved
-from numpyro_symmetry.symmetry.shown import sizes
+from numpyro_symmetry.symmetry.shown import counted, sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -163,7 +163,9 @@ class DiagonalGaussian:
             array = as_real_array(value, f"Site {site!r}")
             array = jnp.asarray(array) if xp is jnp else np.asarray(array).astype(float)
             if array.ndim < lead:
-                raise SymmetryError(f"Site {site!r} has shape {array.shape}, fewer than {lead} leading dimensions.")
+                raise SymmetryError(
+                    f"Site {site!r} has shape {array.shape}, fewer than {counted(lead, 'leading dimension')}."
+                )
             leading.setdefault(array.shape[:lead], site)
             refuse_what_is_not_finite(array, f"Site {site!r}")
             flat[site] = array.reshape(math.prod(array.shape[:lead]), *array.shape[lead:])

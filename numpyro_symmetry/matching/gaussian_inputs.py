@@ -17,6 +17,7 @@ from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
 from numpyro_symmetry.symmetry.axes import VIRTUAL, labels
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast
 from numpyro_symmetry.symmetry.pytrees import refuse_mismatch
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def unchecked(cls: Any, **fields: Any) -> Any:
@@ -37,7 +38,9 @@ def refuse_what_is_not_finite(value: Any, where: str) -> None:
         return
     array = np.asarray(as_real_array(value, where)).astype(float)
     if not np.isfinite(array).all():
-        raise SymmetryError(f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {array.size} values.")
+        raise SymmetryError(
+            f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {counted(array.size, 'value')}."
+        )
 
 
 def refuse_what_is_no_covariance(value: Any, where: str) -> None:

@@ -47,6 +47,7 @@ from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_option, is
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.named import refuse_others
 from numpyro_symmetry.symmetry.plain import warn_of_torn
+from numpyro_symmetry.symmetry.pytrees import is_fitted_guide
 
 
 class Match(NamedTuple):
@@ -193,9 +194,8 @@ def match(
     together = None if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     seed = np.random.SeedSequence(seed_of(rng_key))
     # of (guide, params) the parameters alone are arrays
-    refuse_tracers(
-        "match", *(side[1] if isinstance(side, tuple) and len(side) == 2 else side for side in (target, source))
-    )
+    read = [(None, side[1]) if is_fitted_guide(side) else side for side in (target, source)]
+    refuse_tracers("match", target=read[0], source=read[1])
     with saying("placing on the target", as_flag(progress_bar, "progress_bar")):
         return _matched(target, source, symmetry, cost, method, seed, together)
 

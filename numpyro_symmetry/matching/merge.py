@@ -62,6 +62,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     warn_of_settings,
     with_arrays,
 )
+from numpyro_symmetry.symmetry.shown import counted
 
 # the costs of `match` under which members have a mean to be placed on
 _COSTS = "wasserstein", "euclidean"
@@ -101,10 +102,10 @@ class Merge(NamedTuple):
         before, after = (float(np.sqrt(np.mean(x**2))) for x in (self.distances_before, self.distances))
         change = f"{abs(1.0 - after / before):.0%} {'less' if after <= before else 'more'}, " if before else ""
         lines = [
-            f"Merge of {len(self.members)} members into one {type(self.merged).__name__}",
+            f"Merge of {counted(len(self.members), 'member')} into one {type(self.merged).__name__}",
             f"  distance from the mean (root mean square): {change}{before:.4g} to {after:.4g}; "
             "0 if only labels had differed",
-            f"  {self.num_rounds} rounds, {'converged' if self.converged else 'not converged'}",
+            f"  {counted(self.num_rounds, 'round')}, {'converged' if self.converged else 'not converged'}",
             *_told_of_labels(self.elements),
         ]
         if self.cross_terms is not None:
@@ -264,10 +265,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
             "Of a stacked one: [jax.tree.map(lambda x: x[k], stacked) for k in range(n)]."
         )
     # of (guide, params) the parameters alone are arrays
-    refuse_tracers(
-        "merge",
-        *(side for solution in solutions for side in (solution[1:] if is_fitted_guide(solution) else [solution])),
-    )
+    refuse_tracers("merge", solutions=[(None, s[1]) if is_fitted_guide(s) else s for s in solutions])
     names = [f"solution {k}" for k in range(len(solutions))]
     items: list[Any] = []
     for solution, name in zip(solutions, names, strict=True):

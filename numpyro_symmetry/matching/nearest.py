@@ -24,6 +24,7 @@ from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.symmetry.pytrees import as_sites
+from numpyro_symmetry.symmetry.shown import counted
 
 # by which a bound that is reached, as that of two units is, may be rounded to below the distance
 _ROUNDING = 1e-12
@@ -107,7 +108,7 @@ def nearest_transposition(values: Any, symmetry: Symmetry) -> dict[str, NearestT
     ((1, 2), 1.414, 4.163)
     """
     symmetry = as_symmetry(symmetry)
-    refuse_tracers("nearest_transposition", values)
+    refuse_tracers("nearest_transposition", values=values)
     bound, given = symmetry.bind(values), as_sites(values, symmetry.axes)
     refuse_masked({site: given[site] for site in symmetry.axes})
     arrays = {site: np.asarray(as_real_array(given[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}
@@ -115,8 +116,9 @@ def nearest_transposition(values: Any, symmetry: Symmetry) -> dict[str, NearestT
         refuse_what_is_not_finite(value, f"Site {site!r}")
         if value.ndim > num_axes(bound.axes[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in "
-                "the symmetry: pass one draw at a time, or write None for axes of its own."
+                f"Site {site!r} has shape {value.shape}, more axes than its "
+                f"{counted(num_axes(bound.axes[site]), 'entry')} in the symmetry: pass one draw at a time, or write "
+                "None for axes of its own."
             )
     moving = [name for name, group in bound.groups.items() if not group.is_trivial]
     return {name: _nearest(bound, arrays, name) for name in moving}

@@ -49,6 +49,7 @@ from numpyro_symmetry.symmetry.arguments import (
 )
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.pytrees import is_fitted_guide, real_arrays, refuse_other_structure, with_arrays
+from numpyro_symmetry.symmetry.shown import counted
 
 if TYPE_CHECKING:
     import optax
@@ -198,7 +199,7 @@ def refine(
     optimizer = _as_optimizer(optimizer)
     shown = as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
-    refuse_tracers("refine", target, source, data, start)
+    refuse_tracers("refine", target=target, source=source, data=data, start=start)
     fixed, own, bound = _read(target, source, as_symmetry(symmetry))
     batches, held = _in_batches(_length(data), batch_size, rng)
     start = match(target, source, symmetry, progress_bar=shown).element if start is None else start
@@ -304,8 +305,8 @@ def _finite(loss: float) -> float:
 def _refuse_lost(logits: Any, count: int) -> None:
     if not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(logits)):
         raise ValueError(
-            f"Logits are not finite after {count} steps: the loss has no finite slope half-way (a square root of zero, "
-            "a logarithm of nothing?), or the optimizer's steps are too large."
+            f"Logits are not finite after {counted(count, 'step')}: the loss has no finite slope half-way (a square "
+            "root of zero, a logarithm of nothing?), or the optimizer's steps are too large."
         )
 
 

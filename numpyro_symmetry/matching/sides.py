@@ -33,6 +33,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     uncompared,
 )
 from numpyro_symmetry.symmetry.restriction import column_axes
+from numpyro_symmetry.symmetry.shown import counted
 
 _OF_DRAWS = (
     "`rebase` brings draws to common labels: traces joined along their chains, or one by one with reference=. A "
@@ -145,8 +146,8 @@ def refuse_draws(side: Any, symmetry: Symmetry, name: str) -> None:
     site, shape = next(iter(shapes.items()))
     raise SymmetryError(
         f"Site {site!r} of the {name} has shape {shape}, which looks like draws {front}; expected a point or a "
-        f"Gaussian. {_OF_DRAWS} If it is a point, write an entry in the symmetry for each of its {len(shape)} axes, "
-        "None for one that no label moves."
+        f"Gaussian. {_OF_DRAWS} If it is a point, write an entry in the symmetry for each of its "
+        f"{counted(len(shape), 'axis')}, None for one that no label moves."
     )
 
 
@@ -202,7 +203,9 @@ def side_of(side: Any, name: str) -> Side:
     for (site, value), largest in zip(given, sizes, strict=True):
         if not math.isfinite(largest):
             count = int((~np.isfinite(value)).sum())
-            raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
+            raise SymmetryError(
+                f"Site {site!r} of the {name} holds {count} non-finite of {counted(value.size, 'value')}."
+            )
         if largest > _LARGEST:
             raise SymmetryError(
                 f"Site {site!r} of the {name} holds values up to {largest:.3g}, whose squares are too large for "
@@ -216,7 +219,7 @@ def side_of(side: Any, name: str) -> Side:
     for site, scale in (found.scale or {}).items():
         if (scale < 0).any():
             raise SymmetryError(
-                f"Site {site!r} of the {name} holds {int((scale < 0).sum())} negative standard deviations."
+                f"Site {site!r} of the {name} holds {counted(int((scale < 0).sum()), 'negative standard deviation')}."
             )
     return found
 

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching.gaussian_inputs import module_of, refuse_other_sites
-from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.arguments import as_numbers, as_real_array
 
 if TYPE_CHECKING:
     from numpyro_symmetry.matching.gaussian import DiagonalGaussian
@@ -133,7 +133,8 @@ def barycenter(gaussians: Sequence[DiagonalGaussian], weights: Sequence[float] |
         raise ValueError("barycenter needs at least one Gaussian; got none.")
     for gaussian in gaussians:
         refuse_other_sites(gaussians[0], gaussian)
-    share = np.ones(len(gaussians)) if weights is None else np.asarray(as_real_array(weights, "weights")) * 1.0
+    given = np.ones(len(gaussians)) if weights is None else weights
+    share = as_real_array(as_numbers(given, "weights"), "weights") * 1.0
     if share.shape != (len(gaussians),):
         raise ValueError(f"weights must hold one number for each of {len(gaussians)} Gaussians; got {weights!r}.")
     if not (np.isfinite(share).all() and (share >= 0).all() and share.sum() > 0):

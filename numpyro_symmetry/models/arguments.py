@@ -16,8 +16,9 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.models.sites import is_latent
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import arguments_by_path, as_count, as_option, in_short
+from numpyro_symmetry.symmetry.arguments import as_count, as_option, in_short, leaves_by_path
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
+from numpyro_symmetry.symmetry.shown import counted
 
 # of a log joint, whose symmetry is asked for
 PARTS = ("joint", "likelihood")
@@ -115,8 +116,8 @@ def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:
     """
     if (position := as_count(argnum, "argnum", minimum=0)) >= len(args):
         raise TypeError(
-            f"argnum is {position}, but model_args holds {len(args)} arguments, of which the first is 0: write "
-            "(params,) or (params, x), as the function is called with them."
+            f"argnum is {position}, but model_args holds {counted(len(args), 'argument')}, of which the first is 0: "
+            "write (params,) or (params, x), as the function is called with them."
         )
     return position
 
@@ -206,7 +207,7 @@ def refuse_no_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Asse
     SymmetryError
         Naming the argument.
     """
-    given = arguments_by_path(args, kwargs)
+    given = leaves_by_path(model_args=args, model_kwargs=kwargs)
     empty = {name: np.shape(leaf) for name, leaf in given.items() if 0 in getattr(leaf, "shape", ())}
     if empty and "plate" in str(error):
         name, shape = next(iter(empty.items()))

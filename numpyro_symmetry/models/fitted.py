@@ -18,11 +18,13 @@ from jax.core import Tracer
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
+from numpyro_symmetry.linalg import at_least_single
 from numpyro_symmetry.models.sites import Trace, is_fitted
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array, is_traced, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, is_traced, refuse_masked, traced_among
+from numpyro_symmetry.symmetry.shown import counted
 
 _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
 _REMEDY_OF_STATE = "Pass svi.get_params(state) | state.mutable_state, where state is svi.run's result.state"
@@ -63,10 +65,10 @@ def parameters_of(guide: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
     return found
 
 
-def refuse_set_up_under_jit(guide: str, remedy: str, *trees: Any, cannot: str = "its checks cannot run") -> None:
-    """Refuse to set up while something is being traced: checks need numbers."""
-    if is_traced(*trees):
-        raise SymmetryError(f"{guide} was set up under jit or vmap, where {cannot}. {remedy}")
+def refuse_set_up_under_jit(guide: str, remedy: str, cannot: str = "its checks cannot run", **trees: Any) -> None:
+    """Refuse to set up while something is being traced: checks need numbers, and under `jit` constants have none."""
+    if (traced := traced_among(**trees)) or is_traced(jnp.zeros(())):
+        raise SymmetryError(f"{guide} was set up under jit or vmap, where {cannot}{traced and f': {traced}'}. {remedy}")
 
 
 def not_set_up(call: str) -> SymmetryError:
@@ -146,17 +148,41 @@ def refuse_nonfinite(params: Any) -> None:
         if not np.isfinite(array).all():
             count = int((~np.isfinite(array)).sum())
             raise SymmetryError(
-                f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of {np.size(leaf)} values. "
-                "The fit diverged: lower the learning rate or the initial scale."
+                f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of "
+                f"{counted(np.size(leaf), 'value')}. The fit diverged: lower the learning rate or the initial scale."
             )
 
 
+def draws_of(
+    guide: Any, rng_key: Array, params: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shape: tuple[int, ...]
+) -> dict[str, Array]:
+    """Draws of an autoguide by site, in front of them ``shape``.
+
+    Raises
+    ------
+    SymmetryError
+        If a site has no entries, and NumPyro's own guides cannot draw it.
+    """
+    try:
+        return guide.sample_posterior(rng_key, dict(params), *args, sample_shape=shape, **kwargs)
+    except ZeroDivisionError as error:
+        trace = getattr(guide, "prototype_trace", None) or {}
+        empty = {n: s["value"].shape for n, s in trace.items() if s["type"] == "sample" and not np.size(s["value"])}
+        raise SymmetryError(
+            f"{type(guide).__name__}.sample_posterior does not draw sites without entries, {empty}: leave them out of "
+            "the model where they are empty."
+        ) from error
+
+
 def own_parameter(name: str, start: Any, **options: Any) -> Any:
-    """`numpyro.param` of a guide whose sizes are known, which takes no values of others that are handed on to it."""
+    """`numpyro.param` of a guide whose sizes are known, which takes no values of others that are handed on to it.
+
+    Read in single precision, or in double: draws in half of it would not be those of the density.
+    """
     expected = jax.eval_shape(start, jax.random.key(0)) if callable(start) else start
     value = numpyro.param(name, start, **options)
     refuse_misshapen(name, expected, value)
-    return value
+    return at_least_single(jnp.asarray(value))
 
 
 def refuse_misshapen(name: str, expected: Any, given: Any) -> None:

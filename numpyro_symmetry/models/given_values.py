@@ -39,16 +39,27 @@ def trace_given(
 
 
 def left_to_chance(
-    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace, place: Mapping[str, Any]
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    trace: Trace,
+    place: Mapping[str, Any],
+    is_drawn: Callable[[Any], bool] = lambda leaf: False,
 ) -> list[str]:
-    """Sample sites whose distributions differ from run to run where parameters and all latent sites are given."""
+    """Sample sites whose distributions differ from run to run where parameters and all latent sites are given.
+
+    ``is_drawn`` tells which arrays of mutable state differ as well.
+    """
     plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
+    leaves, structure = jax.tree.flatten(dict(place))
+    drawn = {str(k): leaf for k, leaf in enumerate(leaves) if is_drawn(leaf)}
 
     def distributions(given: dict[str, Any]) -> dict[str, Any]:
-        found = trace_given(model, args, kwargs, plates | dict(place), seed=given["key"])
+        held = jax.tree.unflatten(structure, [given.get(str(k), leaf) for k, leaf in enumerate(leaves)])
+        found = trace_given(model, args, kwargs, plates | held, seed=given["key"])
         return {name: jax.tree.leaves(site["fn"]) for name, site in found.items() if site["type"] == "sample"}
 
-    return [name for name, read in dependencies(distributions, {"key": jax.random.key(0)}).items() if read]
+    return [name for name, read in dependencies(distributions, {"key": jax.random.key(0)} | drawn).items() if read]
 
 
 class _StateAside(Messenger):

@@ -25,6 +25,7 @@ from numpyro_symmetry.models.sites import (
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
+from numpyro_symmetry.symmetry.shown import counted
 
 # how far away the entries are tried: a branch of another site may well know of large values alone
 _FAR = (1.0, -30.0, 30.0, 1e4)
@@ -138,7 +139,7 @@ def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, 
     """The message about a site with entries of which nothing is known."""
     some, whole = "them" if unread[0] == mask.sum() else f"{len(unread)} of them", name.removesuffix("_unobserved")
     is_by_obs_mask = f"{whole}_observed" in trace
-    left = f"a mask leaves {int(mask.sum())} of {mask.size} entries of the"
+    left = f"a mask leaves {int(mask.sum())} of {counted(mask.size, 'entry')} of the"
     if not num_values:
         remedy = (
             f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), "

@@ -42,6 +42,7 @@ from numpyro_symmetry.models.sites import (
 from numpyro_symmetry.models.unconstrained import bijection_to
 from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.shown import counted
 
 _VALUED = ("sample", "param", "mutable", "plate")
 
@@ -164,8 +165,9 @@ def _refuse_unscored(trace: Trace) -> None:
             outside = ~np.asarray(fn.support(value)) & ~np.isfinite(np.asarray(fn.log_prob(value)))
         if outside.any() and not np.isnan(value).any():
             raise SymmetryError(
-                f"Observed site {name!r} holds {outside.sum()} values of {outside.size} outside of its support, "
-                f"{fn.support}, where the model has no density. Leave them out, or mask them (numpyro.handlers.mask)."
+                f"Observed site {name!r} holds {outside.sum()} of {counted(outside.size, 'value')} outside of its "
+                f"support, {fn.support}, where the model has no density. Leave them out, or mask them "
+                "(numpyro.handlers.mask)."
             )
         if np.isnan(log_prob).any():
             raise SymmetryError(

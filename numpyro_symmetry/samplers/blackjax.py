@@ -184,7 +184,7 @@ def run_blackjax(
         sharding = over_local_devices(num_chains)
     sharding = as_sharding(sharding, num_chains, "num_chains")
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
-    refuse_tracers("run_blackjax", model_args, kwargs, init_params)
+    refuse_tracers("run_blackjax", rng_key=rng_key, model_args=model_args, model_kwargs=kwargs, init_params=init_params)
     sites = trace_model(model, model_args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
     refuse_what_has_no_gradient(latent_of(sites))

@@ -19,6 +19,7 @@ from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of
 from numpyro_symmetry.models.trace import refuse_misshapen_starts
 from numpyro_symmetry.models.unconstrained import unconstrain
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def starts_of(
@@ -65,8 +66,8 @@ def starts_of(
     positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
     if starts and len(bad := np.flatnonzero(~np.isfinite(jax.jit(jax.vmap(potential))(positions)))):
         raise ValueError(
-            f"init_params start {len(bad)} of {num_chains} chains, first chain {bad[0]}, where the log density is not "
-            f"finite. {_what_is_not_finite(sites)}"
+            f"init_params start {len(bad)} of {counted(num_chains, 'chain')}, first chain {bad[0]}, where the log "
+            f"density is not finite. {_what_is_not_finite(sites)}"
         )
     return potential, positions
 
@@ -113,7 +114,7 @@ def _unconstrained(
         if value.shape != expected:
             raise ValueError(
                 f"Site {site!r} of init_params has shape {value.shape}; expected {expected}, a start for each of "
-                f"{num_chains} chains. Stack as many along a new first axis, or change num_chains."
+                f"{counted(num_chains, 'chain')}. Stack as many along a new first axis, or change num_chains."
             )
     moved = jax.vmap(unconstrain)(starts) if starts else {}
     for site, value in moved.items():

@@ -22,6 +22,7 @@ from jax.core import Tracer
 from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
+from numpyro_symmetry.symmetry.shown import counted, some_of
 
 
 def as_key(rng_key: Any) -> Array:
@@ -59,7 +60,7 @@ def seed_of(rng_key: Any) -> list[int]:
     if rng_key is None:
         return [0]
     key = as_key(rng_key)
-    refuse_tracers("A search that a key steers", key)
+    refuse_tracers("A search that a key steers", rng_key=key)
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return np.asarray(data).ravel().tolist()
 
@@ -246,6 +247,22 @@ def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> 
         raise error(f"{where}: expected an array of real numbers; got {type(value).__name__} ({why}).") from why
 
 
+def as_numbers(value: Any, where: str, error: type[Exception] = SymmetryError) -> np.ndarray:
+    """`as_array` as an array of NumPy.
+
+    Raises
+    ------
+    SymmetryError or ``error``, TypeError
+        As for `as_array`; if it is being traced.
+    """
+    array = as_array(value, where, error)
+    if is_traced(array):
+        raise TypeError(
+            f"{where} is traced, under jit, vmap or grad, and its numbers are needed. Make the call outside."
+        )
+    return np.asarray(array)
+
+
 def is_number(dtype: Any) -> bool:
     """Whether values of a type are numbers, of extension types such as bfloat16 too, or truth values."""
     # NumPy counts spans of time among integers
@@ -291,22 +308,6 @@ def to_real(dtype: Any) -> str:
     return " Convert them first, x.astype(float)." if getattr(dtype, "kind", "") in "OSUT" else ""
 
 
-def as_levels(quantiles: Any) -> Any:
-    """Levels of quantiles, one or several.
-
-    Raises
-    ------
-    TypeError
-        If they are no real numbers.
-    ValueError
-        If one is not from 0 to 1.
-    """
-    levels = as_real_array(quantiles, "quantiles", TypeError)
-    if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
-        raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
-    return levels
-
-
 def shape_of(value: Any, where: str) -> tuple[int, ...]:
     """Shape of an array, or of whatever NumPy can make one of.
 
@@ -331,8 +332,8 @@ def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
         if isinstance(value, np.ma.MaskedArray):
             count = int(np.ma.count_masked(value))
             raise SymmetryError(
-                f"{what} {site!r} is a masked array ({count} of {value.size} entries masked), and masks are not looked "
-                "at. Pass values.filled(...), or drop those draws."
+                f"{what} {site!r} is a masked array ({count} of {counted(value.size, 'entry')} masked), and masks are "
+                "not looked at. Pass values.filled(...), or drop those draws."
             )
 
 
@@ -344,11 +345,12 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of
     SymmetryError
         Naming the argument and the remedy.
     """
-    for name, leaf in arguments_by_path(args, kwargs).items():
+    for name, leaf in leaves_by_path(model_args=args, model_kwargs=kwargs).items():
         if isinstance(leaf, np.ma.MaskedArray):
             raise SymmetryError(
-                f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks "
-                f"are not looked at. Pass its values filled, and the mask to the {of.whole} as an argument{of.mask}."
+                f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {counted(leaf.size, 'entry')} masked), "
+                f"and masks are not looked at. Pass its values filled, and the mask to the {of.whole} as an "
+                f"argument{of.mask}."
             )
 
 
@@ -357,23 +359,30 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def refuse_tracers(what: str, *trees: Any) -> None:
+def traced_among(**trees: Any) -> str:
+    """Which leaves of some arguments are being traced, in words; empty if none is."""
+    traced = [name for name, leaf in leaves_by_path(**trees).items() if isinstance(leaf, Tracer)]
+    return f"{some_of(traced)} {'is' if len(traced) == 1 else 'are'} traced" if traced else ""
+
+
+def refuse_tracers(what: str, /, **trees: Any) -> None:
     """Refuse to go on where something is being traced and numbers are needed: under `jit`, constants too.
 
     Raises
     ------
     TypeError
-        Naming what cannot run under `jit`.
+        Naming what cannot run under `jit`, and which of its arguments is traced.
     """
-    if is_traced(jnp.zeros(()), *trees):
+    if (traced := traced_among(**trees)) or is_traced(jnp.zeros(())):
         raise TypeError(
-            f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
+            f"{what} needs numbers and cannot run under jit, vmap or grad{traced and f': {traced}'}. Call it outside, "
+            "and pass its result in."
         )
 
 
-def arguments_by_path(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves of a model's arguments, each under what one would write for it: ``model_args[0]['x']``."""
-    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
+def leaves_by_path(**trees: Any) -> dict[str, Any]:
+    """Leaves of some arguments, each under what one would write for it: ``model_args[0]['x']``."""
+    leaves = jax.tree_util.tree_leaves_with_path(trees)
     return {path[0].key + jax.tree_util.keystr(path[1:]): leaf for path, leaf in leaves}
 
 
@@ -385,16 +394,3 @@ def in_short(value: Any) -> str:
         return f"an array of {value.dtype}{tuple(value.shape)}"
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
-
-
-def as_count_or_auto(value: Any, name: str, none: str) -> int | str | None:
-    """A whole number, ``"auto"``, or ``None``, which stands for ``none`` in words.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none of these.
-    """
-    if isinstance(value, str) and value != "auto":
-        raise ValueError(f"{name} must be 'auto', a whole number, or None for {none}; got {value!r}.")
-    return value if value is None or isinstance(value, str) else as_count(value, name)

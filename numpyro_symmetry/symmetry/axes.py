@@ -19,6 +19,7 @@ from typing import NamedTuple
 from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.shown import counted
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _as_parts(entry: Split | Concat) -> None:
     object.__setattr__(entry, "groups", tuple(groups))
     if len(entry.sizes) != len(entry.groups):
         raise SymmetryError(
-            f"{what} has {len(entry.sizes)} sizes {entry.sizes} but {len(entry.groups)} groups "
+            f"{what} has {counted(len(entry.sizes), 'size')} {entry.sizes} but {counted(len(entry.groups), 'group')} "
             f"{entry.groups}; give one group (or None) for each size."
         )
 

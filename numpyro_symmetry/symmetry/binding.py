@@ -12,6 +12,7 @@ from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Member, closed, d
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import refuse_unlike
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def bind_axes(
@@ -70,8 +71,8 @@ def refuse_too_few_axes(
     its_entries = f"its entries {describe(entries)} in the symmetry."
     if num_leading_dims:
         raise SymmetryError(
-            f"{where} has shape {shape}: {num_leading_dims} leading dimensions leave {max(left, 0)} axes, fewer than "
-            f"{its_entries} Check num_leading_dims."
+            f"{where} has shape {shape}: {counted(num_leading_dims, 'leading dimension', 'leaves', 'leave')} "
+            f"{counted(max(left, 0), 'axis')}, fewer than {its_entries} Check num_leading_dims."
         )
     raise SymmetryError(f"{where} has shape {shape}, fewer axes than {its_entries}")
 

@@ -19,6 +19,7 @@ from numpyro_symmetry.symmetry.hard import Element, fibred_over
 from numpyro_symmetry.symmetry.nouns import Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
 from numpyro_symmetry.symmetry.pieces import axes_of_pieces, is_cut
+from numpyro_symmetry.symmetry.shown import counted
 
 _EXAMPLES = {
     "axes": "{'w': ('hidden', None)}",
@@ -63,7 +64,9 @@ def check_groups(
             raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {(*KINDS, FIXED)}, or a Kind.")
     for name, labels_ in orbits.items():
         if sizes.setdefault(name, len(labels_)) != len(labels_):
-            raise SymmetryError(f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices.")
+            raise SymmetryError(
+                f"Group {name!r} has size {sizes[name]}, but its orbits label {counted(len(labels_), 'index')}."
+            )
 
 
 def check_complements(

@@ -22,6 +22,7 @@ from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, SignedPermutation
 from numpyro_symmetry.symmetry.permutation_kinds import KINDS, Kind, cycle_and_swap
+from numpyro_symmetry.symmetry.shown import counted
 
 
 class Group(NamedTuple):
@@ -187,7 +188,7 @@ class Group(NamedTuple):
                 f"{permutation.dtype}{permutation.shape}."
             )
         if self.size is not None and n != self.size:
-            raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {self.size}.")
+            raise SymmetryError(f"Element of group {name!r} permutes {counted(n, 'index')}; expected {self.size}.")
         if permutation.shape[-1 - len(self.cells) : -1] != self.cells:
             raise SymmetryError(
                 f"Element of group {name!r} has shape {permutation.shape}; expected (..., "

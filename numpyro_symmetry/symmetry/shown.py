@@ -40,6 +40,13 @@ def each_of(names: Sequence[str]) -> str:
     return f"{'each of ' if len(names) > 1 else ''}{some_of(list(map(repr, names)))}"
 
 
+def counted(number: Any, noun: str, *verbs: str) -> str:
+    """A number, or one in digits, with its noun and its verb: ``"1 draw is"``, ``"3 draws are"``."""
+    is_one = str(number) == "1"
+    plural = {"entry": "entries", "axis": "axes", "index": "indices"}.get(noun, f"{noun}s")
+    return " ".join([str(number), noun if is_one else plural, *verbs[:1] * is_one, *verbs[1:] * (not is_one)])
+
+
 def listed(words: Sequence[str]) -> str:
     """All of some words, the last after an "and"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

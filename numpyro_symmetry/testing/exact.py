@@ -18,6 +18,7 @@ from scipy import special
 
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.testing.posterior import Posterior
 
 _MAX_UNITS = 7
@@ -92,7 +93,7 @@ def exchangeable_gaussian(
         (centres,),
         Symmetry({"units": ("unit", None)}).bind({"units": centres}),
         float(log_evidence),
-        f"{num_units} exchangeable units in {dim} dimensions",
+        f"{counted(num_units, 'exchangeable unit')} in {counted(dim, 'dimension')}",
     )
 
 

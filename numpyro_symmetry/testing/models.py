@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.testing.posterior import Posterior
 
 
@@ -150,7 +151,7 @@ def hidden_markov(num_states: int = 3, num_steps: int = 20, seed: int = 0) -> Po
         (data,),
         symmetry.bind({site: np.zeros(shape) for site, shape in shapes.items()}),
         None,
-        f"hidden Markov model of {num_states} states, {num_steps} steps",
+        f"hidden Markov model of {counted(num_states, 'state')}, {counted(num_steps, 'step')}",
     )
 
 

@@ -14,6 +14,7 @@ from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import ravel, unravel
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names
+from numpyro_symmetry.symmetry.shown import counted
 
 
 def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | None = None) -> dict[str, Any]:
@@ -64,9 +65,11 @@ def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | Non
     if unknown := sorted(set(chosen) - set(gaussian.loc)):
         raise SymmetryError(f"Sites {unknown} are not among the Gaussian's {sorted(gaussian.loc)}.")
     for site in chosen:
-        for what, values in (("means", gaussian.loc[site]), ("standard deviations", gaussian.scale[site])):
+        for what, values in (("mean", gaussian.loc[site]), ("standard deviation", gaussian.scale[site])):
             if bad := int((~np.isfinite(np.asarray(values))).sum()):
-                raise SymmetryError(f"Site {site!r} of the Gaussian has {bad} {what} that are not finite.")
+                raise SymmetryError(
+                    f"Site {site!r} of the Gaussian has {counted(bad, what, 'that is', 'that are')} not finite."
+                )
     values = {site: np.asarray(loc) for site, loc in gaussian.loc.items()}
     scale = ravel({site: gaussian.scale[site] for site in chosen})
     kept = np.zeros(len(scale), bool)

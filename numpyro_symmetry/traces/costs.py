@@ -378,7 +378,7 @@ def _group(given: str | None, bound: Symmetry, source: Side, cost: str) -> str:
 def _per_draw(given: ArrayLike, source: Side, cost: str, labels: tuple[int, ...]) -> np.ndarray:
     """``(draw, N, *labels)`` of an array in the draws' leading dimensions."""
     refuse_masked({cost: given}, "The array of")
-    refuse_tracers(cost, given)
+    refuse_tracers(cost, values=given)
     shape, lead = shape_of(given, cost), len(source.leading)
     data = shape[lead : len(shape) - len(labels)]
     if shape != (*source.leading, *data, *labels) or not data:

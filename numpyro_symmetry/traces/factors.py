@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import SymmetryError, warn
-from numpyro_symmetry.symmetry.arguments import as_array, as_flag, is_floating, is_real, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_flag, as_numbers, is_floating, is_real, refuse_masked
 
 _MAX_SWEEPS = 1000
 
@@ -108,7 +108,7 @@ def _checked(loadings: ArrayLike) -> np.ndarray:
             "them, and their scores by the rotation that comes back: scores @ rotation."
         )
     refuse_masked({"loadings": loadings}, "Argument")
-    given = np.asarray(as_array(loadings, "loadings"))
+    given = as_numbers(loadings, "loadings")
     real = is_real(given.dtype)
     if not real or given.ndim < 2 or 0 in given.shape or not np.isfinite(given).all():
         raise SymmetryError(

@@ -20,6 +20,7 @@ from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.symmetry.named import DRAWS, groups_on
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.named import refuse_names_at_odds
@@ -377,6 +378,6 @@ def _refuse_not_finite(site: str, bad: np.ndarray, leading: tuple[int, ...]) -> 
     if bad.any():
         where = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), leading))
         raise SymmetryError(
-            f"Site {site!r} is not finite in {int(bad.sum())} of {len(bad)} draws, first in draw {where}. "
+            f"Site {site!r} is not finite in {int(bad.sum())} of {counted(len(bad), 'draw')}, first in draw {where}. "
             "Drop those draws, or find out why the sampler made them."
         )

@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.passes import is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.containers.strangers import refuse_draws_in_several_orders
 from numpyro_symmetry.symmetry import SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_mapping, is_floating, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_mapping, as_numbers, is_floating, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element
@@ -147,4 +147,4 @@ def _array_of(value: Any, where: str) -> Any:
     if isinstance(value, xr.DataArray):
         # a variable that is in memory, too, has what Dask's arrays are told by
         value = value.data if value.chunks else value.values
-    return value if is_stored(value) else np.asarray(as_array(value, where))
+    return value if is_stored(value) else as_numbers(value, where)

@@ -15,9 +15,10 @@ import numpy as np
 from numpyro_symmetry.assignment.family import Side, State, mean_statistics
 from numpyro_symmetry.assignment.passes import chunks_of, map_reduce, summed
 from numpyro_symmetry.symmetry import Hard, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
+from numpyro_symmetry.symmetry.arguments import as_numbers, as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.hard import inverted
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, as_sites, can_be_moved
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import PlainDraws
@@ -138,7 +139,7 @@ def _pieces_of(reference: Mapping[str, Any], seen: PlainDraws) -> Arrays:
                 f"Site {site!r} of the reference: expected shape {expected}, got {got}. A reference holds one value by "
                 "site, or is what rebase returned, reference=out, in whose slots further draws are to be."
             )
-        values[site] = np.asarray(as_real_array(reference[site], where))[None]
+        values[site] = as_real_array(as_numbers(reference[site], where), where)[None]
     pieces = seen.view.open(values)
     refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")
     return pieces
@@ -177,9 +178,9 @@ def _pieces_to_order(site: str, seen: PlainDraws) -> dict[str, str]:
             )
         if (count := math.prod(seen.draws.loc[piece].shape[1:]) // seen.plain.sizes[groups[0]]) != 1:
             raise SymmetryError(
-                f"order_by={site!r} has {count} values for each slot of {groups[0]!r}; expected a site of one. To "
-                "order slots by one coordinate, relabel without order_by, and then again with reference= the means in "
-                "that order."
+                f"order_by={site!r} has {counted(count, 'value')} for each slot of {groups[0]!r}; expected a site of "
+                "one. To order slots by one coordinate, relabel without order_by, and then again with reference= the "
+                "means in that order."
             )
         pieces[groups[0]] = piece
     return pieces

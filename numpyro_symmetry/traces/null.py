@@ -34,6 +34,7 @@ from numpyro_symmetry.assignment.problem import move, pooled_axes
 from numpyro_symmetry.symmetry import Axis, PlainView, Symmetry, as_html
 from numpyro_symmetry.symmetry.components import by_key
 from numpyro_symmetry.symmetry.hard import fibred_over, from_element
+from numpyro_symmetry.symmetry.shown import counted
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, PlainDraws
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
@@ -68,7 +69,7 @@ class CannotTell:
     num_effective: int
 
     def __str__(self) -> str:
-        return f"cannot tell from {self.num_effective} independent draws"
+        return f"cannot tell from {counted(self.num_effective, 'independent draw')}"
 
     _repr_html_ = as_html
 
@@ -133,7 +134,7 @@ class Null(NamedTuple):
     by_site: dict[str, Explained]
 
     def __repr__(self) -> str:
-        return f"Null of {self.num_draws} draws: {describe_null(self)}"
+        return f"Null of {counted(self.num_draws, 'draw')}: {describe_null(self)}"
 
     _repr_html_ = as_html
 

@@ -207,7 +207,7 @@ class Rebased(NamedTuple):
         (True, True)
         """
         rng_key = as_key(rng_key)
-        refuse_tracers("symmetrized", rng_key)
+        refuse_tracers("symmetrized", rng_key=rng_key)
         elements = self.symmetry.sample(rng_key, self.objective.shape)
         computed = [site for site in self.carried.before if site not in self.symmetry.axes]
         changed = [*self.carried.left_out, *computed, *self.carried.unmoved]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.symmetry.hard import from_element
-from numpyro_symmetry.symmetry.shown import each_of, some_of
+from numpyro_symmetry.symmetry.shown import counted, each_of, some_of
 
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry import Element
@@ -31,10 +31,10 @@ def describe(out: Rebased) -> str:
     guesses = float(np.mean(out.margin < A_GUESS))
     margin = f"median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}"
     lines = [
-        f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
+        f"Rebased: {counted(leading, 'draw')} of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
         f"  group   {groups}{of_part(out.part)}; log|G| = {out.symmetry.log_order():.1f} nats",
         f"  labels  {share_relabelled(out.elements):.0%} of draws came with labels other than the most common; {cost}, "
-        f"{out.num_rounds} rounds, {settled}",
+        f"{counted(out.num_rounds, 'round')}, {settled}",
         f"  margin  {'none: there are no other labels' if np.isinf(out.margin).all() else margin}",
         f"  null    {_null_of(out)}",
     ]

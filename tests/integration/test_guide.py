@@ -35,6 +35,8 @@ from numpyro_symmetry import (
     Symmetry,
     SymmetryError,
     UnsupportedGuideError,
+    log_evidence,
+    to_arviz,
 )
 from numpyro_symmetry.guides.density import log_density_by_site
 from tests.support.tables import ESTIMATOR_NAMES, GUIDES
@@ -415,6 +417,25 @@ def test_sample_posterior_and_summaries():
     assert diagonal.get_posterior(initial(diagonal, X, Y)).batch_shape == (10,)
     with pytest.raises(UnsupportedGuideError, match=r"has no get_posterior\(\); compute it from sample_posterior"):
         guide.get_posterior(params)
+
+
+def test_a_site_without_entries_that_numpyro_cannot_draw_is_named():
+    def model(y):
+        numpyro.sample("none", dist.Normal().expand([0]).to_event(1))
+        loc = numpyro.sample("loc", dist.Normal().expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+    base, key = autoguide.AutoNormal(model), jax.random.key(0)
+    guide = AutoSymmetrized(base)
+    params = SVI(model, guide, optax.adam(0.1), Trace_ELBO()).run(key, 1, 0.3, progress_bar=False).params
+    calls = [
+        lambda: guide.sample_posterior(key, params, sample_shape=(3,)),
+        lambda: to_arviz(key, base, params, num_draws=3, model_args=(0.3,)),
+        lambda: log_evidence((guide, params), model, (0.3,)),
+    ]
+    for call in calls:
+        with pytest.raises(SymmetryError, match=r"AutoNormal.sample_posterior does not draw .*, {'none': \(0,\)}"):
+            call()
 
 
 @pytest.mark.parametrize("logit", [0.0, -5.0])

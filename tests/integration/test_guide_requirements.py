@@ -155,6 +155,7 @@ AROUND = {
         {"data": {"w": jnp.ones((1, 3))}},
         r"\['w'\] of the guide are held by a handler .* condition",
     ),
+    "collapse": (handlers.collapse, {}, "Site '.*' .* summed out by a handler around it, collapse: train without it"),
 }
 GUIDES = BASES | {
     f"symmetrized {name}": lambda model, base=base: AutoSymmetrized(base(model), UNITS, check=False)

@@ -80,7 +80,7 @@ def params_of(guide):
         (point_mass, "Site 's' is a point mass"),
         (not_in_the_model, r"\['a'\], which are no latent sites|draws \['a', 's', 'z'\]; expected"),
         (auxiliary, r"auxiliary sites \['a'\]|\['a'\], which are no latent sites"),
-        (masked, "Site 's': a mask leaves 1 of 1 entries"),
+        (masked, "Site 's': a mask leaves 1 of 1 entry"),
     ],
     ids=lambda x: getattr(x, "__name__", None),
 )

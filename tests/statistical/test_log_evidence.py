@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from contextlib import nullcontext
 
 import arviz as az
 import jax
@@ -467,6 +468,28 @@ def test_laplaces_approximation_of_a_gaussian_is_exact(method):
     assert found.value == pytest.approx(NORMAL, abs=1e-4)
 
 
+@pytest.mark.parametrize("x64", [False, True])
+def test_a_log_joint_far_from_zero_is_told_where_its_precision_loses_the_evidence(x64):
+    def far(y):
+        normal(y)
+        numpyro.factor("far", -1e7)
+
+    base = AutoNormal(far)
+    params = {"loc_auto_loc": jnp.array(LOC), "loc_auto_scale": jnp.array(PRECISION**-0.5)}
+    told = pytest.warns(SymmetryWarning, match="not reliable: log densities are as large as 1e.07 nats, which float32")
+    with jax.enable_x64(x64):
+        params = {name: jnp.asarray(value, float) for name, value in params.items()}
+        guide = AutoSymmetrized(base, NO_SYMMETRY).setup(jax.random.key(0), Y)
+        for found in (
+            lambda: log_evidence({"loc": DRAWS}, far, (Y,), symmetry=NO_SYMMETRY).value,
+            lambda: log_evidence((base, params), model_args=(Y,), method="laplace", symmetry=NO_SYMMETRY).value,
+            lambda: guide.elbo_bounds(jax.random.key(0), params, Y, num_particles=40).importance_weighted,
+        ):
+            with nullcontext() if x64 else told:
+                value = found()
+            assert abs(value + 1e7 - NORMAL) < (0.05 if x64 else 2.0)
+
+
 def test_a_guide():
     params = {"loc_auto_loc": LOC + 0.1, "loc_auto_scale": 0.6}
     found = log_evidence((AutoNormal(normal), params), model_args=(Y,))
@@ -641,7 +664,7 @@ def test_data_outside_of_a_support_are_named():
         rate = numpyro.sample("rate", dist.LogNormal(0, 1))
         numpyro.sample("y", dist.Gamma(2.0, rate), obs=y)
 
-    with pytest.raises(SymmetryError, match="'y' holds 1 values of 3 outside of its support"):
+    with pytest.raises(SymmetryError, match="'y' holds 1 of 3 values outside of its support"):
         log_evidence({"rate": np.ones((2, 8))}, model, (np.array([1.0, -1.0, 2.0]),), symmetry=NO_SYMMETRY)
 
 

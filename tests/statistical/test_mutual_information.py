@@ -70,6 +70,15 @@ def test_permanent_with_zeros_and_a_wide_range():
     assert float(log_permanent(jnp.where(jnp.eye(6, dtype=bool), 0.0, -2e4))) == 0.0
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("estimator", ["exact", "sequential", "importance", "infonce"])
+def test_tables_in_half_precision_are_those_numbers(dtype, estimator):
+    half = jnp.asarray(30.0 * np.random.default_rng(0).normal(size=(6, 6)), dtype)
+    for read in (log_permanent, partial(mutual_information, estimator=estimator, rng_key=jax.random.key(0))):
+        found, expected = read(half), read(half.astype(jnp.float32))
+        assert (found.dtype, float(found)) == (expected.dtype, float(expected))
+
+
 @pytest.mark.parametrize("bad", [jnp.zeros(3), jnp.zeros((21, 21))])
 def test_permanent_refuses(bad):
     with pytest.raises(ValueError, match=r"expects a table \(\.\.\., n, n\)|at most 20"):

@@ -19,7 +19,8 @@ from numpyro.infer.autoguide import AutoNormal
 import numpyro_symmetry as ns
 from numpyro_symmetry import matching
 from numpyro_symmetry.assignment import assign
-from numpyro_symmetry.symmetry.arguments import as_levels, as_probability, is_floating, is_number, is_real
+from numpyro_symmetry.guides.inputs import as_levels
+from numpyro_symmetry.symmetry.arguments import as_probability, is_floating, is_number, is_real
 from numpyro_symmetry.symmetry.errors import renamed
 from tests.support import public
 
@@ -89,6 +90,7 @@ def test_a_probability_lies_between_zero_and_one(value):
 
 def test_levels_of_quantiles_lie_from_zero_to_one():
     np.testing.assert_array_equal(as_levels([0.0, 0.5, 1.0]), [0.0, 0.5, 1.0])
+    assert is_floating(as_levels([0, 1]).dtype)
     for value in (-0.1, [0.5, 1.1], math.nan):
         with pytest.raises(ValueError, match="from 0 to 1"):
             as_levels(value)
@@ -153,7 +155,7 @@ OUTSIDE_JIT = {
     "log_evidence": lambda x, draws: ns.log_evidence({"loc": draws}, three, (0.5,)),
     "elbo_bounds": lambda x, draws: ns.AutoSymmetrized(AutoNormal(three), LOC).elbo_bounds(jax.random.key(0), {}, x[0]),
     "to_arviz": lambda x, draws: ns.to_arviz(jax.random.key(0), AutoNormal(three), {}, model_args=(x[0],)),
-    "run_blackjax": lambda x, draws: ns.run_blackjax(jax.random.key(0), three, model_args=(x[0],)),
+    "run_blackjax": lambda x, draws: ns.run_blackjax(jax.random.key(x[0].astype(int)), three, model_args=(0.5,)),
     "A search that a key steers": lambda x, draws: ns.rebase(
         {"loc": DRAWS}, LOC, rng_key=jax.random.key(x[0].astype(int))
     ),
@@ -162,6 +164,14 @@ OUTSIDE_JIT = {
     "find_activations": lambda x, draws: ns.find_activations(square, ({"loc": x}, x), LOC),
     "find_scaling": lambda x, draws: ns.find_scaling(square, ({"loc": x}, x), LOC),
     "balanced": lambda x, draws: scaling().balanced({"w": x, "v": x}),
+}
+# array that is read in NumPy -> a call with ``x``, three values that are traced
+READ = {
+    "Site 'loc' of the reference": lambda x: ns.rebase({"loc": DRAWS}, LOC, reference={"loc": x}),
+    "Site 'loc'": lambda x: relabelled().undo({"loc": DRAWS + x}),
+    "Invariant 'sum'": lambda x: ns.report(relabelled(), invariants={"sum": DRAWS.sum(-1) + x[0]}),
+    "loadings": lambda x: ns.traces.varimax(DRAWS[0, 0] + x),
+    "weights": lambda x: matching.transport.barycenter([ns.DiagonalGaussian({"loc": VALUES}, {"loc": VALUES})] * 3, x),
 }
 # this names the cost that it is of, and these the function that they serve
 IN_OTHER_WORDS = {"cost", "{what}("}
@@ -173,7 +183,8 @@ BEFORE = {"symmetrized": relabelled, "prior_conformity": relabelled, "balanced":
 @pytest.mark.parametrize("name", OUTSIDE_JIT)
 def test_what_needs_numbers_says_so_under_vmap(name):
     BEFORE.get(name, int)()
-    with pytest.raises(TypeError, match=rf"^{re.escape(name)}.* (needs numbers and )?cannot run under jit"):
+    traced = r"cannot run under jit, vmap or grad: \S.* (is|are) traced\. "
+    with pytest.raises(TypeError, match=rf"^{re.escape(name)}.* {traced}"):
         jax.vmap(lambda x, draws: OUTSIDE_JIT[name](x, draws) and 0.0)(np.stack([VALUES] * 2), np.stack([DRAWS] * 2))
 
 
@@ -183,6 +194,13 @@ def test_what_needs_numbers_says_so_under_jit_of_constants(name):
     BEFORE.get(name, int)()
     with pytest.raises(TypeError, match="needs numbers and cannot run under jit"):
         jax.jit(lambda scale: OUTSIDE_JIT[name](VALUES, DRAWS) and scale)(1.0)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_arrays_that_are_traced_are_named_where_numbers_are_read(name):
+    relabelled()
+    with pytest.raises(TypeError, match=rf"^{name} is traced, under jit, vmap or grad, and its numbers are needed"):
+        jax.vmap(lambda x: READ[name](x) and 0.0)(np.stack([VALUES] * 2))
 
 
 def test_all_that_needs_numbers_has_a_row():

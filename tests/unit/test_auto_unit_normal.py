@@ -132,6 +132,25 @@ def test_density_is_a_gaussian_for_every_unit():
         assert abs(covariance[0][0, 1]) > 1e-3
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_parameters_in_half_precision_are_those_numbers(dtype):
+    guide = AutoUnitNormal(network, HIDDEN)
+    half = {name: value.astype(dtype) for name, value in perturbed(guide, X, Y).items()}
+    single = {name: value.astype(jnp.float32) for name, value in half.items()}
+    symmetrized = AutoSymmetrized(guide, HIDDEN).setup(jax.random.key(0), X, Y)
+    draws, bounds = (
+        [read(params) for params in (half, single)]
+        for read in (
+            lambda params: guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(3,)),
+            lambda params: symmetrized.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=3),
+        )
+    )
+    for site, value in draws[1].items():
+        np.testing.assert_array_equal(draws[0][site], value)
+    for name in ("lower", "importance_weighted"):
+        assert getattr(bounds[0], name) == pytest.approx(getattr(bounds[1], name), rel=1e-5)
+
+
 def test_draws_have_the_moments_and_quantiles():
     guide = AutoUnitNormal(network, HIDDEN)
     params = perturbed(guide, X, Y)

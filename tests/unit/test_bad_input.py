@@ -26,6 +26,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoLaplaceApproxi
 
 import numpyro_symmetry as ns
 from tests.support import public
+from tests.support.agreement import MANY_OF_ONE
 
 KEY = jax.random.key(0)
 
@@ -2648,6 +2649,7 @@ def test_bad_input_is_refused_in_words(bad):
         bad.call(world())
     missing = [word for word in bad.words if word not in str(caught.value)]
     assert not missing, f"{missing} not in {type(caught.value).__name__}: {caught.value}"
+    assert not MANY_OF_ONE.search(str(caught.value)), caught.value
     if (name := public.entered(caught.value)) is not None:
         section = "Warns" if isinstance(caught.value, Warning) else "Raises"
         said = public.entries(public.sections(public.names()[name]).get(section, ""))

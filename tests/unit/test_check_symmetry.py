@@ -575,10 +575,16 @@ def test_arrays_of_either_sign_are_moved_at_either_sign_and_positive_ones_stay_p
         check_symmetry(of_negative_entries, symmetry, ({"w": values},), argnum=0)
 
 
-def test_random_numbers_of_a_model_are_named_where_they_break_a_symmetry():
+def key_in_state():
+    """As networks of flax.nnx with dropout have it."""
+    return numpyro.primitives.mutable("state", {"key": jax.random.key(0), "mean": jnp.zeros(3)})["key"]
+
+
+@pytest.mark.parametrize("key", [numpyro.prng_key, key_in_state])
+def test_random_numbers_of_a_model_are_named_where_they_break_a_symmetry(key):
     def model(y):
         w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
-        kept = jax.random.bernoulli(numpyro.prng_key(), 0.5, (3, 5))
+        kept = jax.random.bernoulli(key(), 0.5, (3, 5))
         numpyro.sample("y", dist.Normal(jnp.where(kept, jnp.tanh(w), 0.0).sum(-1), 1.0).to_event(1), obs=y)
 
     with pytest.raises(SymmetryError, match=r"\['y'\] are left to chance.*random numbers \(dropout\)"):

@@ -118,7 +118,7 @@ def test_an_unknown_deviation_is_not_taken_for_a_large_one(bad):
     gaussian = object.__new__(DiagonalGaussian)
     for name, value in (("loc", {"w": np.ones(2)}), ("scale", {"w": np.array([0.1, bad])})):
         object.__setattr__(gaussian, name, value)
-    with pytest.raises(SymmetryError, match="'w' of the Gaussian has 1 standard deviations that are not finite"):
+    with pytest.raises(SymmetryError, match="'w' of the Gaussian has 1 standard deviation that is not finite"):
         prune(gaussian, 0.5)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto
 
-from numpyro_symmetry.entropy.importance import effective_number, log_mean, pareto_shape
+from numpyro_symmetry.entropy.importance import effective_number, log_mean, lost_to_rounding, pareto_shape
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -34,6 +34,7 @@ def test_pareto_shape_of_known_tails(shape):
 
 def test_equal_weights_have_no_tail_and_few_weights_tell_nothing():
     assert pareto_shape(np.full(100, -3.0)) == -math.inf
+    assert [math.isnan(pareto_shape(np.arange(float(count)))) for count in (20, 21)] == [True, False]
     assert math.isnan(pareto_shape(np.zeros(20)))
     assert math.isnan(pareto_shape(np.append(np.zeros(100), np.nan)))
     assert math.isnan(pareto_shape(np.full(100, -np.inf)))
@@ -62,3 +63,20 @@ def test_error_of_a_log_mean_is_the_relative_error_of_the_mean():
     assert log_mean(np.full(7, -3.3)) == (pytest.approx(-3.3), 0.0)
     assert log_mean(np.array([0.0, -np.inf])) == (pytest.approx(-math.log(2.0)), pytest.approx(1.0))
     np.testing.assert_equal(log_mean(np.array([-3.5])), (-3.5, math.nan))
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype", "error", "rounding"),
+    [
+        (-1e6, np.float32, 0.0, None),
+        (-1e7, np.float32, 0.1, "0.6"),
+        (1e7, np.float32, math.nan, "0.6"),
+        (1e7, np.float32, 2.0, None),
+        (1e12, np.float64, 0.0, None),
+        (1e16, np.float64, 0.0, "1.1"),
+        (math.inf, np.float32, 0.0, None),
+    ],
+)
+def test_rounding_is_told_where_it_is_more_than_an_error_and_more_than_decides_nothing(largest, dtype, error, rounding):
+    said = lost_to_rounding(np.array([0.0, largest, math.nan], dtype), error)
+    assert (f"rounds by up to {rounding}. Compute in float64" in said) if rounding else said == ""

@@ -394,7 +394,7 @@ def test_where_labels_changed_is_said(fields, said):
             {},
             "R-hat 1.030 of b is no more than chance gives among 12 numbers at these effective sample sizes.",
         ),
-        ([row(chains={"num_still": 2})], {}, "2 entries of loc never change in any chain, and have no R-hat."),
+        ([row(chains={"num_still": 2})], {}, "No R-hat of 2 entries of loc: no chain changes there."),
         (
             [],
             {"null": null()},

@@ -168,7 +168,7 @@ INFINITE = {
     "below a bound": (of_support(dist.RightTruncatedDistribution(dist.Normal(0.0, 1.0), high=0.0)), "1 of 1 .* 'z'"),
     "a matrix": (of_support(dist.Wishart(3.0, jnp.eye(2))), "4 of 4 entries of the latent site 'z'"),
     "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
-    "read at some draws": (read_where_another_is_large, "1 of 1 entries of the latent site 'z'"),
+    "read at some draws": (read_where_another_is_large, "1 of 1 entry of the latent site 'z'"),
 }
 
 

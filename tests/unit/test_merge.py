@@ -91,7 +91,7 @@ def test_members_that_still_move_after_the_last_round_are_said_to(monkeypatch):
     monkeypatch.setattr(common_labels, "_MAX_ROUNDS", 1)
     found = merge(members, NETWORK)
     assert (found.converged, found.num_rounds) == (False, 1) != (True, rounds)
-    assert repr(found).splitlines()[2].endswith("1 rounds, not converged")
+    assert repr(found).splitlines()[2].endswith("1 round, not converged")
 
 
 @pytest.mark.parametrize("symmetry", [NETWORK, SIGNED], ids=["permutations", "signed"])
@@ -156,7 +156,7 @@ def test_a_merge_is_printed_in_a_few_lines():
     lines = str(merge(points(0, 0.0), NETWORK)).splitlines()
     assert lines[0] == "Merge of 3 members into one dict"
     assert "100% less, " in lines[1]
-    assert lines[2].endswith("rounds, converged")
+    assert lines[2].endswith("1 round, converged")
     assert lines[3].startswith("  first: relabelled by ")
     # n - H_n
     assert "random labels need 1.2" in lines[3]

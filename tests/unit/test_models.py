@@ -181,7 +181,7 @@ def test_data_outside_of_a_support_are_named_once(checks):
     def model(y):
         numpyro.sample("y", dist.Gamma(2.0, 1.0), obs=y)
 
-    with numpyro.validation_enabled(checks), pytest.raises(SymmetryError, match="'y' holds 1 values of 3 outside"):
+    with numpyro.validation_enabled(checks), pytest.raises(SymmetryError, match="'y' holds 1 of 3 values outside"):
         with blaming_sites([], model, (np.array([1.0, -1.0, 2.0]),), {}):
             raise RuntimeError
 

@@ -201,7 +201,7 @@ OF_A_SYMMETRY = {
         "Array 'v' axis -2 has size 2, but group",
     ),
     "too few axes": (lambda s: s.bind({"w": W[0], "v": V[:, 0]}), r"Array 'v' has shape \(3,\), fewer axes"),
-    "leading": (lambda s: s.bind(PARAMS, num_leading_dims=1), "Array '.' has shape .*: 1 leading dimensions"),
+    "leading": (lambda s: s.bind(PARAMS, num_leading_dims=1), "Array '.' has shape .*: 1 leading dimension leaves"),
     "a batch": (
         lambda s: s.apply(s.identity((4,)), {"w": W[None].repeat(5, 0), "v": V[None].repeat(5, 0)}),
         r"Array '.' has leading dimensions \(5,\)",

@@ -31,6 +31,8 @@ def test_a_bound_by_few_weights_says_so(name):
     particles = Particles(log_weights, log_weights, np.zeros((len(log_weights), 2)), origin)
     assert (DOUBT in str(summarise(particles, 0.0, is_whole=True))) == is_doubtful
     assert DOUBT not in str(summarise(particles, 0.0, is_whole=False))
+    is_known = len(log_weights) > 20
+    assert ("Pareto shape unknown (it takes 21 draws)" in str(summarise(particles, 0.0, is_whole=True))) != is_known
 
 
 def test_bounds_of_the_same_numbers_are_equal():

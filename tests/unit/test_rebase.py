@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import xarray as xr
+from numpyro.infer.svi import SVIRunResult
 
 from numpyro_symmetry import (
     AllocationCost,
@@ -537,6 +538,13 @@ class State(NamedTuple):
     logdensity: float
 
 
+class Kept(NamedTuple):
+    """As samplers return that weigh draws or paths."""
+
+    samples: dict
+    weights: float
+
+
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
@@ -570,6 +578,17 @@ class State(NamedTuple):
         ((VALUES["loc"], VALUES["scale"]), {}, r"the parts of one position get names, dict\(zip"),
         ((dict, {"loc": VALUES["loc"]}), {}, "the guide dict and its parameters: pass its draws, to_arviz"),
         (State(VALUES, 0.0), {}, "the state State of a sampler: pass its positions by site, states.position"),
+        ((State(VALUES, 0.0), (0.0,)), {}, "a tuple of State and tuple: pass the positions of its states, states.pos"),
+        (
+            Kept(VALUES, 0.5),
+            {},
+            r"the tuple Kept\(samples, weights\): pass the one of these that .*, data\.samples",
+        ),
+        (
+            SVIRunResult({"auto_loc": 0.0}, None, 0.0),
+            {},
+            r"SVIRunResult, which holds no draws: .* data.params",
+        ),
         ({"params": VALUES}, {}, r"acts on sites \['weights', .* holds arrays at \['params.loc', .*paths"),
         (VALUES["loc"], {}, r"an array of shape \(4, 10, 3\): name the site"),
         (pd.DataFrame(VALUES["loc"][0], columns=["loc[1]", "loc[2]", "loc[3]"]), {}, "a DataFrame with columns: stack"),

@@ -19,6 +19,7 @@ from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.symmetrized.bounds import Particles, summarise
 from numpyro_symmetry.symmetry import shown
 from numpyro_symmetry.symmetry.permutation_kinds import SIGNED
+from tests.support.agreement import MANY_OF_ONE
 
 # a name that a notebook would take for markup if it were not escaped
 GROUP = "<b>&"
@@ -111,6 +112,42 @@ def test_a_result_is_a_few_lines_and_no_arrays(results):
             assert not re.search(r"rray\(|\[\[", text), name
             assert len(text.splitlines()) <= 16, name
             assert len(text) <= 1600, name
+
+
+def test_nouns_agree_with_their_numbers(results):
+    rng = np.random.default_rng(0)
+    of_z = ns.Symmetry({"z": (GROUP,)})
+    out = ns.rebase({"z": rng.normal(size=(1, 3))}, of_z)
+    few = ns.rebase({"z": rng.normal(size=(2, 3))}, of_z)
+    origin = Origin((), {}, jnp.zeros(1))
+    alone = [
+        out,
+        few,
+        few.null,
+        ns.report(few),
+        ns.merge([{"z": np.arange(3.0)}], of_z),
+        ns.check_symmetry(model, of_z, (0.5,), num_points=1, num_elements=1),
+        summarise(Particles(*np.zeros((2, 1)), np.ones((1, 2)), origin), 1.8, is_whole=True),
+        guides.Given(model, (0.5,), {}),
+        traces.CannotTell(1),
+        testing.exchangeable_gaussian(num_units=1, dim=1),
+    ]
+    for text in (*map(str, results.values()), *map(str, alone), *map(repr, alone)):
+        assert not MANY_OF_ONE.search(text), text
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [
+        (1, ("draw", "is", "are"), "1 draw is"),
+        (3, ("draw", "is", "are"), "3 draws are"),
+        (0, ("entry",), "0 entries"),
+        (np.int64(1), ("axis",), "1 axis"),
+        ("1 × 1", ("index",), "1 × 1 indices"),
+    ],
+)
+def test_a_counted_noun_agrees_with_its_number(number, noun, said):
+    assert shown.counted(number, *noun) == said
 
 
 def test_a_cell_shows_the_same_lines_escaped(results):

@@ -358,13 +358,11 @@ class AutoConditional(AutoGuide):
         return given
 
     def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Source:
-        # under jit every array that is made is traced, those of data that the model itself holds too
         refuse_set_up_under_jit(
             "AutoConditional",
             "Call guide.given(*model_args) with the data of training once outside, or let SVI.init run outside jit.",
-            args,
-            kwargs,
-            jnp.zeros(()),
+            args=args,
+            kwargs=kwargs,
         )
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):

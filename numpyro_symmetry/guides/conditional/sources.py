@@ -56,6 +56,7 @@ from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.models.fitted import own_parameter
 from numpyro_symmetry.models.given_values import parameters, trace_given
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.shown import counted
 
 # start of pseudo-observations' precision times their variance: a noise of a seventh of how they vary
 _PRECISION, _LEAST_VARIANCE = 50.0, 1e-6
@@ -148,7 +149,7 @@ class FromObservations(NamedTuple):
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
-        how = f"in {self.num_steps} steps of learned size" if self.factors else "exactly"
+        how = f"in {counted(self.num_steps, 'step')} of learned size" if self.factors else "exactly"
         return f"{_follow(self.sites)} the rest {how}, given {', '.join(self.observed)}"
 
 
@@ -233,11 +234,9 @@ class FromInducing(NamedTuple):
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
-        names = ", ".join(self.inputs)
+        at = f"{counted(self.num_inputs, 'learned input')} {', '.join(self.inputs)}"
         held = f", where {', '.join(self.held)} keeps what it holds" if self.held else ""
-        return (
-            f"{_follow(self.sites)} the rest by pseudo-observations at {self.num_inputs} learned inputs {names}{held}"
-        )
+        return f"{_follow(self.sites)} the rest by pseudo-observations at {at}{held}"
 
 
 Source = FromObservations | FromInducing
@@ -337,7 +336,7 @@ def _refuse_nothing_to_observe(found: Mapping[str, Array], values: Mapping[str, 
             )
         if number not in part.shape:
             raise SymmetryError(
-                f"At {number} inducing inputs what follows linearly from {sites} has shape {part.shape}, "
+                f"At {counted(number, 'inducing input')} what follows linearly from {sites} has shape {part.shape}, "
                 "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
 

@@ -19,6 +19,7 @@ from numpyro_symmetry.models import drawn_shape, is_subsampled, observed_of, wei
 from numpyro_symmetry.models.given_values import left_to_chance, parameters, trace_given
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
+from numpyro_symmetry.symmetry.shown import counted
 
 AROUND_LISTS = (
     "Where other guides of an AutoGuideList draw what is missing, put the conditional around the whole list, in place "
@@ -141,14 +142,15 @@ def _refuse_values(name: str, site: Any) -> None:
     counts = np.broadcast_to(weight[..., 0] if seen.kind.num_outputs else weight, came) > 0
     if number := int((counts & ~np.isfinite(np.asarray(site["value"], float))).sum()):
         raise SymmetryError(
-            f"Observed site {name!r} holds {number} values that are not finite. Leave missing ones out by a mask: "
-            "numpyro.handlers.mask(mask=jnp.isfinite(y))."
+            f"Observed site {name!r} holds {counted(number, 'value', 'that is', 'that are')} not finite. Leave missing "
+            "ones out by a mask: numpyro.handlers.mask(mask=jnp.isfinite(y))."
         )
     fitted = np.asarray(seen.fitted).reshape(*came, -1)
     if number := int((counts & ~np.isfinite(fitted).all(-1)).sum()):
         raise SymmetryError(
-            f"Observed site {name!r} holds {number} values outside of its support, {site['fn'].support}, or at its "
-            f"limit, where no {seen.kind.noun} fits them. Leave them out by a mask: numpyro.handlers.mask(mask=y > 0)."
+            f"Observed site {name!r} holds {counted(number, 'value')} outside of its support, {site['fn'].support}, or "
+            f"at its limit, where no {seen.kind.noun} fits them. Leave them out by a mask: "
+            "numpyro.handlers.mask(mask=y > 0)."
         )
 
 

@@ -21,6 +21,7 @@ from numpyro_symmetry.entropy import AUTO, Estimator, named
 from numpyro_symmetry.guides import kinds, known
 from numpyro_symmetry.guides.around import AsDrawn, refuse_handlers_around, refuse_partly_hidden
 from numpyro_symmetry.guides.given import Given
+from numpyro_symmetry.guides.inputs import as_count_or_auto
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.symmetrized import evaluated, explained, of_base, requirements
 from numpyro_symmetry.guides.symmetrized.bounds import ElboBounds
@@ -34,11 +35,11 @@ from numpyro_symmetry.guides.symmetrized.set_up import Options, set_up, set_up_t
 from numpyro_symmetry.guides.units import given_gaussian
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of_guide, refuse_no_option
-from numpyro_symmetry.models.fitted import not_set_up
+from numpyro_symmetry.models.fitted import draws_of, not_set_up
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, as_symmetry
-from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_shape
 
 
 class AutoSymmetrized(AutoGuide):
@@ -315,7 +316,7 @@ class AutoSymmetrized(AutoGuide):
         refuse_no_option(self.sample_posterior, self.model, kwargs)
         self._refuse_wrong_parameters(params, args, kwargs)
         if isinstance(self.base, AutoGuide):
-            draws = self.base.sample_posterior(rng_key, params, *args, sample_shape=sample_shape, **kwargs)
+            draws = draws_of(self.base, rng_key, params, args, kwargs, sample_shape)
         else:
             draws = Given.of(self.base, args, kwargs).draws(rng_key, params, sample_shape)
             if symmetrize:  # what the guide computed from the labels it drew would not move along with them

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape
+from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape, shape_in_words
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry import as_html
+from numpyro_symmetry.symmetry.shown import counted
 
 
 class Particles(NamedTuple):
@@ -63,7 +64,7 @@ class ElboDifference(NamedTuple):
     def __str__(self) -> str:
         """Both ends, in one line."""
         ends = f"{_signed(self.lower, self.lower_error)} … {_signed(self.upper, self.upper_error)} nats"
-        return f"{ends} ({self.num_particles} pairs of draws)"
+        return f"{ends} ({counted(self.num_particles, 'pair')} of draws)"
 
     __repr__ = __str__
     _repr_html_ = as_html
@@ -207,11 +208,12 @@ class ElboBounds:
         if not math.isnan(self.importance_weighted):
             weighted = (
                 f"; importance-weighted {_signed(self.importance_weighted, self.importance_weighted_error)}, "
-                f"Pareto shape {self.pareto_shape:.2f}, effective number {self.effective_number:.0f}"
+                f"{shape_in_words(self.pareto_shape)}, effective number {self.effective_number:.0f}"
             )
             if are_few(self.pareto_shape, self.effective_number):
                 weighted += ": few draws are most of it, so do not trust its error"
-        return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {self.num_particles} draws{weighted})"
+        draws = counted(self.num_particles, "draw")
+        return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {draws}{weighted})"
 
     def __repr__(self) -> str:
         """The same line, by name."""

@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding
 from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
+from numpyro_symmetry.entropy.importance import lost_to_rounding
 from numpyro_symmetry.guides.density import latent_values, parents
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.symmetrized.bounds import ElboBounds, Particles, summarise
@@ -90,6 +91,11 @@ def elbo_bounds(
         If a number is not whole or less than one, the key is none, an option is unknown, or the devices of
         ``sharding`` do not divide ``num_particles``.
 
+    Warns
+    -----
+    SymmetryWarning
+        If rounding leaves little of these numbers: of log densities that are so large, or at the border of a support.
+
     Examples
     --------
     >>> import numpyro, numpyro.distributions as dist
@@ -110,7 +116,7 @@ def elbo_bounds(
     progress_bar = as_flag(progress_bar, "progress_bar")
     sharding = as_sharding(sharding, num_particles, "num_particles")
     together = _MOST_TOGETHER if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
-    refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
+    refuse_tracers("elbo_bounds", rng_key=rng_key, params=params, args=args, kwargs=kwargs)
     refuse_no_option(elbo_bounds, guide.model, kwargs)
     if guide.layout is None:
         guide = guide.setup(rng_key, *args, **kwargs)
@@ -137,6 +143,8 @@ def elbo_bounds(
     target.refuse_infinite(particles, keys, params, *within_reach((args, kwargs)))
     most = guide.layout.symmetry.log_order() * target.weight_of_labels
     bounds = summarise(particles, most, is_whole=target.is_whole)
+    if lost := lost_to_rounding(particles.elbo, bounds.lower_error):
+        warn(f"These bounds are not reliable: {lost}.")
     _warn_of_lost_digits(bounds)
     return bounds
 

@@ -11,8 +11,8 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.guides.inputs import as_levels
 from numpyro_symmetry.symmetry import UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_levels
 
 
 def median(self: Any, params: dict[str, Any]) -> dict[str, Array]:
@@ -84,8 +84,7 @@ def quantiles(self: Any, params: dict[str, Any], quantiles: ArrayLike) -> dict[s
     >>> guide.quantiles(params, [0.025, 0.975])["loc"].round(1).tolist()
     [[-4.0, 0.0], [-0.0, 4.0]]
     """
-    as_levels(quantiles)
-    return _of_base(self, "quantiles", params, quantiles)
+    return _of_base(self, "quantiles", params, as_levels(quantiles))
 
 
 def get_posterior(self: Any, params: dict[str, Any]) -> dist.Distribution:

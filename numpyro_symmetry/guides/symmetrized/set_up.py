@@ -94,7 +94,7 @@ def set_up(
     """
     drawn = latent_values(trace)
     remedy = "Call guide.setup(rng_key, *model_args) once before, or let SVI.init run outside jit."
-    refuse_set_up_under_jit("AutoSymmetrized", remedy, args, kwargs, drawn)
+    refuse_set_up_under_jit("AutoSymmetrized", remedy, args=args, kwargs=kwargs, drawn=drawn)
     args, kwargs = gathered((args, kwargs))
     model_trace = trace_model(model, args, kwargs, jax.random.key(0))
     name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"

@@ -26,6 +26,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.around import AsDrawn
+from numpyro_symmetry.guides.inputs import as_count_or_auto, as_levels
 from numpyro_symmetry.guides.linear.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.guides.no_bound import refuse_bounds
 from numpyro_symmetry.guides.units.places import Place, places_of
@@ -36,7 +37,7 @@ from numpyro_symmetry.models.fitted import not_set_up, own_parameter, parameters
 from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, as_symmetry
-from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_levels, as_shape
+from numpyro_symmetry.symmetry.arguments import as_flag, as_key, as_shape
 
 # most numbers of a unit with a full covariance, d of which take d²/2 parameters and d³ operations a step; and the rank
 # that is added to the diagonal for larger units
@@ -351,9 +352,9 @@ class AutoUnitNormal(AutoGuide):
             "AutoUnitNormal",
             "Run handlers.seed(guide, 0)(*model_args) once outside, let SVI.init run outside jit, or pass "
             "AutoUnitNormal(model, symmetry).",
-            args,
-            kwargs,
-            cannot="no symmetry can be found",
+            "no symmetry can be found",
+            args=args,
+            kwargs=kwargs,
         )
         found = find_symmetry(self._whole, args, kwargs, progress_bar=self._progress_bar)
         if not found.groups:

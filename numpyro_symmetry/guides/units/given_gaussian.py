@@ -27,6 +27,7 @@ from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
 from numpyro_symmetry.models import as_model, discrete_of, is_unconstrained, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, refuse_tracers
+from numpyro_symmetry.symmetry.shown import counted
 
 G = TypeVar("G")
 _OF_VALUES = (
@@ -74,7 +75,7 @@ class GivenGaussian(AutoGuide):
                 "gaussian must be a DiagonalGaussian, guides.UnitGaussian or FullGaussian; got "
                 f"{type(gaussian).__name__}. Of a fitted guide: FullGaussian.from_guide(guide, params)."
             )
-        refuse_tracers("of_gaussian", gaussian)
+        refuse_tracers("of_gaussian", gaussian=gaussian)
         super().__init__(as_model(model), prefix=prefix)
         self.gaussian = gaussian
         self.base: AutoGuide | None = None
@@ -215,7 +216,7 @@ def _refuse_other_units(gaussian: UnitGaussian, places: Mapping[str, Place]) -> 
         if np.shape(covariance) != expected:
             raise SymmetryError(
                 f"covariance of group {group!r} has shape {np.shape(covariance)}; expected {expected}: its units have "
-                f"{sum(numbers.values())} numbers, {numbers}."
+                f"{counted(sum(numbers.values()), 'number')}, {numbers}."
             )
     if (alone := set(gaussian.loc) - set(places)) != set(gaussian.scale):
         raise SymmetryError(

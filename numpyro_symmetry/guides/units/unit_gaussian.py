@@ -27,7 +27,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import SymmetryError, as_html
 from numpyro_symmetry.symmetry.arguments import refuse_masked, rounding_of, shape_of
-from numpyro_symmetry.symmetry.shown import sizes
+from numpyro_symmetry.symmetry.shown import counted, sizes
 
 Numbers = dict[str, np.ndarray]
 # roundings that a covariance may have gone through on its way here
@@ -171,5 +171,6 @@ def _factor(covariance: np.ndarray, what: str) -> np.ndarray:
 def _refuse_points(scale: Any, site: str) -> None:
     if (count := int((np.asarray(scale) <= 0).sum())) > 0:
         raise SymmetryError(
-            f"Site {site!r} has {count} standard deviations that are not positive: a point mass has no density."
+            f"Site {site!r} has {counted(count, 'standard deviation', 'that is', 'that are')} not positive: a point "
+            "mass has no density."
         )
