@@ -282,7 +282,7 @@ def test_the_model_that_the_error_writes_works():
     exec("\n".join(line[4:] for line in written.splitlines()), names)
     model = names["model"]
     assert callable(model)
-    assert [str(group) for group in find_symmetry(model).groups.values()] == ["S3"]
+    assert [str(group) for group in find_symmetry(model).groups.values()] == ["±S3"]
 
 
 def test_a_log_joint_that_is_nan_almost_everywhere_is_no_error():
