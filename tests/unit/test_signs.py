@@ -555,6 +555,8 @@ def masked(x):
         (lambda a, b, x: (a * jnp.ones(2)).at[0].multiply(b).sum() ** 2, [{0}]),
         (lambda a, b, x: jnp.prod(a * jnp.arange(1.0, 4.0)) * b, [{0, 1}]),
         (lambda a, b, x: jnp.prod(a * jnp.arange(1.0, 5.0)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.prod(a * jnp.ones((2, 0)), axis=0).sum() + b**2, [{0}, {1}]),
+        (lambda a, b, x: a**2.5 * b, []),
         (lambda a, b, x: jnp.linalg.norm(a * jnp.array([[1.0, 2.0], [3.0, 5.0]]), "nuc") * b**2, [{0}, {1}]),
         (lambda a, b, x: jnp.linalg.svd(a * jnp.array([[1.0, 2.0], [3.0, 5.0]]))[0].sum() * b**2, [{1}]),
         (lambda a, b, x: jnp.polyval(a * jnp.arange(1.0, 4.0), x) * b, [{0, 1}]),
