@@ -18,6 +18,7 @@ N = np.arange(-6, 6).reshape(3, 4)
 FURTHER = {
     "padded": lambda: lax.pad(X, 7.0, ((1, 0, 2), (0, 2, 1))),
     "cut by padding": lambda: lax.pad(X, 7.0, ((-1, 1, 0), (2, -3, 0))),
+    "padded between none": lambda: lax.pad(X[:, :0], 7.0, ((0, 0, 0), (0, 0, 1))),
     "padded, empty": lambda: lax.pad(X[:, :0], 7.0, ((0, 0, 0), (1, 1, 1))),
     "written over at the end": lambda: lax.dynamic_update_slice(X, X[:2, :3] * 2, (5, -9)),
     "stacked": lambda: jnp.stack([X, 2 * X], 1),
