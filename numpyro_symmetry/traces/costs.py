@@ -381,9 +381,9 @@ def _per_draw(given: ArrayLike, source: Side, cost: str, labels: tuple[int, ...]
     refuse_tracers(cost, values=given)
     shape, lead = shape_of(given, cost), len(source.leading)
     data = shape[lead : len(shape) - len(labels)]
-    if shape != (*source.leading, *data, *labels) or not data:
+    if shape != (*source.leading, *data, *labels) or not data or 0 in data:
         raise SymmetryError(
             f"{cost} holds an array of shape {shape}; expected the leading dimensions of the draws, {source.leading}, "
-            f"in front, then the data{f', then {labels[0]} labels' if labels else ''}."
+            f"in front, then the data, one at least{f', then {labels[0]} labels' if labels else ''}."
         )
     return np.asarray(as_real_array(given, cost)).reshape(source.num_draws, -1, *labels)

@@ -1329,6 +1329,18 @@ TRACES = [
     ),
     Bad("transforms of a tensor", lambda w: ns.GaussianCost(Tensor()), TypeError, ("transforms", "Tensor")),
     Bad(
+        "allocations of no data",
+        lambda w: ns.rebase(w.draws, w.symmetry, cost=ns.AllocationCost(np.zeros((2, 30, 0), int))),
+        ns.SymmetryError,
+        ("AllocationCost", "(2, 30, 0)", "the data, one at least"),
+    ),
+    Bad(
+        "probabilities of no data",
+        lambda w: ns.rebase(w.draws, w.symmetry, cost=ns.StephensCost(np.zeros((2, 30, 0, 3)))),
+        ns.SymmetryError,
+        ("StephensCost", "(2, 30, 0, 3)", "the data, one at least, then 3 labels"),
+    ),
+    Bad(
         "allocations, no array",
         lambda w: ns.rebase(w.draws, w.symmetry, cost=ns.AllocationCost(None)),
         ns.SymmetryError,
