@@ -35,6 +35,7 @@ class Parts(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """That of the array."""
         return tuple(map(sum, self.sizes))
 
     def numbered(self, numbers: dict[Any, int]) -> np.ndarray:
