@@ -168,6 +168,8 @@ def draws_of(
     except ZeroDivisionError as error:
         trace = getattr(guide, "prototype_trace", None) or {}
         empty = {n: s["value"].shape for n, s in trace.items() if s["type"] == "sample" and not np.size(s["value"])}
+        if not empty:
+            raise
         raise SymmetryError(
             f"{type(guide).__name__}.sample_posterior does not draw sites without entries, {empty}: leave them out of "
             "the model where they are empty."

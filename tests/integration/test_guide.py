@@ -438,6 +438,17 @@ def test_a_site_without_entries_that_numpyro_cannot_draw_is_named():
             call()
 
 
+def test_a_division_by_zero_of_the_models_own_is_left_as_it_is(monkeypatch):
+    def model():
+        numpyro.sample("loc", dist.Normal().expand([2]).to_event(1))
+
+    base, key = autoguide.AutoNormal(model), jax.random.key(0)
+    params = SVI(model, base, optax.adam(0.1), Trace_ELBO()).run(key, 1, progress_bar=False).params
+    monkeypatch.setattr(base, "sample_posterior", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        to_arviz(key, base, params, num_draws=3)
+
+
 @pytest.mark.parametrize("logit", [0.0, -5.0])
 def test_whole_numbers_that_hardly_vary_leave_the_bound_below_the_information(logit):
     """A label that none of the draws behind a proposal had is no more certain than a label apart."""
