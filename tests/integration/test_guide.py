@@ -413,6 +413,9 @@ def test_sample_posterior_and_summaries():
     np.testing.assert_array_equal(*moved)
     np.testing.assert_array_equal(guide.median(params)["w1"], guide.base.median(params)["w1"])
     assert guide.quantiles(params, [0.1, 0.9])["w2"].shape == (2, 3)
+    for quantiles in (1, [0, 1]):  # whole numbers
+        whole, real = (guide.quantiles(params, x)["w2"] for x in (quantiles, np.asarray(quantiles, float)))
+        np.testing.assert_array_equal(whole, real)
     diagonal = fresh(base="AutoDiagonalNormal")
     assert diagonal.get_posterior(initial(diagonal, X, Y)).batch_shape == (10,)
     with pytest.raises(UnsupportedGuideError, match=r"has no get_posterior\(\); compute it from sample_posterior"):

@@ -166,6 +166,8 @@ def test_draws_have_the_moments_and_quantiles():
     np.testing.assert_allclose(found["w1"][0], mean.T[:2] + norm.ppf(0.1) * spread[:2], rtol=1e-4)
     np.testing.assert_allclose(found["w2"][0], mean.T[3] + norm.ppf(0.1) * spread[3], rtol=1e-4)
     np.testing.assert_allclose(guide.median(params)["w1"], found["w1"][1], rtol=1e-5)
+    ends = jax.tree.leaves(guide.quantiles(params, [0, 1]))
+    assert all(np.isneginf(x[0]).all() and np.isposinf(x[1]).all() for x in ends)
 
 
 def test_starts_as_auto_normal():
