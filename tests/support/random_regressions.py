@@ -56,9 +56,13 @@ class RandomRegression:
 
     def site(self, *shape, loc=0.0, scale=None):
         """A site that follows."""
-        self.affine.append(f"b{len(self.affine)}")
         prior = dist.Normal(loc, self.scale if scale is None else scale)
-        return numpyro.sample(self.affine[-1], prior.expand(shape).to_event(len(shape)))
+        return self.follower(prior.expand(shape).to_event(len(shape)))
+
+    def follower(self, prior):
+        """The same of any prior."""
+        self.affine.append(f"b{len(self.affine)}")
+        return numpyro.sample(self.affine[-1], prior)
 
 
 # ---- scales of priors, features --------------------------------------------------------------------------------------
@@ -188,8 +192,33 @@ def looped(m):
     return m.of_each_output(jax.lax.fori_loop(0, 3, lambda k, total: total + m.features[:, k] * kernel[k], zeros))
 
 
+def correlated_effects(m):
+    """A slope and an intercept for each group, by one factor of which a site has a part."""
+    factor = m.scale * jnp.array([[1.0, 0.0], [-0.4, 0.7]])
+    with numpyro.plate(f"groups of {len(m.said)}", NUM_GROUPS):
+        effects = m.follower(dist.MultivariateNormal(jnp.array([0.2, -0.1]), scale_tril=factor))
+    return m.of_each_output(effects[m.groups, 0] + effects[m.groups, 1] * m.x[:, 0])
+
+
+def of_factors_apart(m):
+    factors = jnp.linspace(0.5, 1.5, NUM_GROUPS)[:, None, None] * jnp.array([[1.0, 0.0], [0.6, 0.8]])
+    effects = m.follower(dist.MultivariateNormal(0.0, scale_tril=factors).to_event(1))
+    return m.of_each_output(effects[m.groups].sum(-1))
+
+
+def gaussian_process(m):
+    distances = m.x[:, :1] - m.x[:, 0]
+    covariance = m.scale**2 * jnp.exp(-0.5 * distances**2) + 1e-3 * jnp.eye(NUM_ROWS)
+    return m.of_each_output(m.follower(dist.MultivariateNormal(0.1, covariance)))
+
+
+def smooth(m):
+    return m.of_each_output(m.follower(dist.GaussianRandomWalk(m.scale, NUM_ROWS)))
+
+
 TERMS = [dense, bias, transposed, scaled, end_to_end, cut, random_effects, effects_about_a_mean, in_two_plates]
 TERMS += [gathered, off_centre, each_its_own_prior, random_walk, convolved, bilinear, centred, scanned, looped]
+TERMS += [correlated_effects, of_factors_apart, gaussian_process, smooth]
 
 
 # ---- noise, observations ---------------------------------------------------------------------------------------------

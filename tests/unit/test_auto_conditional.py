@@ -145,6 +145,57 @@ def test_all_of_a_linear_model_has_the_evidence_in_every_draw():
         assert negative_elbo(linear, guide, X, Y, key=1) == pytest.approx(-expected, rel=1e-10)
 
 
+DISTANCES = X[:, :1] - X[:, 0]
+FACTOR = np.array([[1.5, 0.0], [-0.4, 0.7]])
+INDICATORS = np.eye(3)[np.arange(12) % 3]
+
+
+def curve(x, y=None):
+    f = numpyro.sample("f", dist.MultivariateNormal(0.5, jnp.exp(-0.5 * DISTANCES**2) + 0.01 * jnp.eye(12)))
+    numpyro.sample("y", dist.Normal(f, 0.5).to_event(1), obs=y)
+
+
+def walk(x, y=None):
+    f = numpyro.sample("f", dist.GaussianRandomWalk(0.7, 12))
+    numpyro.sample("y", dist.Normal(f, 0.5).to_event(1), obs=y)
+
+
+def walks(x, y=None):
+    """Of which each group has its own scale."""
+    with numpyro.plate("groups", 3):
+        f = numpyro.sample("f", dist.GaussianRandomWalk(jnp.array([0.3, 0.7, 2.0]), 4))
+    numpyro.sample("y", dist.Normal(f.T.reshape(12), 0.5).to_event(1), obs=y)
+
+
+def slopes(x, y=None):
+    """Which vary with intercepts, by group."""
+    with numpyro.plate("groups", 3):
+        b = numpyro.sample("b", dist.MultivariateNormal(jnp.array([0.5, 0.0]), scale_tril=FACTOR))
+    group = np.arange(12) % 3
+    numpyro.sample("y", dist.Normal(b[group, 0] + b[group, 1] * x[:, 0], 0.5).to_event(1), obs=y)
+
+
+_WALK = np.minimum.outer(np.arange(1, 5), np.arange(1, 5))
+_SLOPES = np.einsum("ng,nk->ngk", INDICATORS, np.stack([np.ones(12), X[:, 0]], 1))
+# name -> model, mean and covariance of what it observes without its noise
+CORRELATED = {
+    "a curve": (curve, 0.5, np.exp(-0.5 * DISTANCES**2) + 0.01 * np.eye(12)),
+    "a random walk": (walk, 0.0, 0.49 * np.minimum.outer(np.arange(1, 13), np.arange(1, 13))),
+    "random walks": (walks, 0.0, np.kron(_WALK, np.diag([0.09, 0.49, 4.0]))),
+    "slopes": (slopes, 0.5, np.einsum("ngk,kl,mgl->nm", _SLOPES, FACTOR @ FACTOR.T, _SLOPES)),
+}
+
+
+@pytest.mark.parametrize("elbo", [Trace_ELBO(), TraceMeanField_ELBO(), RenyiELBO(alpha=0.5, num_particles=3)])
+@pytest.mark.parametrize("name", CORRELATED)
+def test_sites_with_a_covariance_have_the_evidence_in_every_draw(name, elbo, precision):
+    model, mean, covariance = CORRELATED[name]
+    expected = multivariate_normal(np.full(12, mean), covariance + 0.25 * np.eye(12)).logpdf(Y)
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+    set_up(guide, X, Y)
+    assert loss_at({}, model, guide, X, Y, elbo=elbo) == pytest.approx(-expected, rel=1e-10 if precision else 1e-5)
+
+
 def weighted(x, y=None, weight=1.0, mask=None):
     beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
     with numpyro.plate("data", len(x)), handlers.scale(scale=weight):
@@ -832,10 +883,18 @@ def test_nothing_is_cut_that_a_model_can_do_with():
     assert list(guide.source.held) == ["seen"]
 
 
-@pytest.mark.parametrize("name", ["exact", "steps", "inducing"])
+def paired(x, y=None):
+    """A network whose units have two output weights each, with a covariance."""
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([x.shape[-1], 3]).to_event(2))
+    w2 = numpyro.sample("w2", dist.MultivariateNormal(0.0, scale_tril=FACTOR).expand([3]).to_event(1))
+    hidden = jnp.tanh(x @ w1)
+    numpyro.sample("y", dist.Normal(hidden @ w2[:, 0] + hidden**2 @ w2[:, 1], 0.5).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("name", ["exact", "correlated", "steps", "inducing"])
 def test_information_is_that_of_the_hidden_layer(name):
     """Averaged over the whole group by brute force in double precision, the output weights included."""
-    model, y = (network, Y) if name == "exact" else (classifier, LABELS)
+    model, y = {"exact": (network, Y), "correlated": (paired, Y)}.get(name, (classifier, LABELS))
     base = AutoConditional(AutoNormal(model), inducing=5 if name == "inducing" else None)
     guide = AutoSymmetrized(base, estimator="exact")
     with jax.enable_x64(True):
@@ -1063,13 +1122,13 @@ def first_rows(x, y=None):
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
-    "support": (positive, {}, r"None of the sites \['slope'\] can follow: of each, it has no plain Normal prior"),
+    "support": (positive, {}, r"None of the sites \['slope'\] can follow: of each, it has no plain Gaussian prior"),
     "no latent site": (
         handlers.condition(linear, {"beta": np.zeros(2), "bias": 0.0}),
         {},
         "no latent site that is not conditioned on",
     ),
-    "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no plain Normal prior"),
+    "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no Gaussian prior \(Normal, Multi"),
     "likelihood": (shares, {}, "Beta, of no known linear predictor"),
     "shape of the values": (gamma, {}, "'y' depends on them by more than its log mean"),
     "not affine elsewhere": (bent, {}, "the location of 'y' is not affine"),

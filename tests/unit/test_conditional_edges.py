@@ -67,10 +67,10 @@ def test_one_weight_of_all_rows_may_be_a_batch_and_an_array_is_none():
 def test_a_prior_that_is_no_normal_any_more_is_refused():
     svi = SVI(network, AutoConditional(AutoNormal(network)), optax.sgd(0.0), Trace_ELBO())
     state = svi.init(KEY, X, Y)
-    with pytest.raises(SymmetryError, match="'w2'.* no plain Normal prior .* Make a guide anew"):
+    with pytest.raises(SymmetryError, match="'w2'.* no Gaussian prior .* Make a guide anew"):
         svi.evaluate(state, X, Y, heavy=True)
     # where a step is compiled nothing can be proved, and the prior is read all the same
-    with pytest.raises(SymmetryError, match="'w2' follows the others by its Normal prior, .* Make a guide anew"):
+    with pytest.raises(SymmetryError, match="'w2' follows the others by its Gaussian prior, .* Make a guide anew"):
         jax.jit(lambda: svi.evaluate(state, X, Y, heavy=True))()
 
 

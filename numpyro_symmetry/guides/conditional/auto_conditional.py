@@ -58,9 +58,9 @@ class AutoConditional(AutoGuide):
     a few weighted least-squares steps of learned size. With ``inducing`` inputs it is conditioned on learned
     pseudo-observations in place of data: any likelihood, any layer, minibatches.
 
-    Output weights of a network, regression coefficients, random effects: a mean-field guide cuts them off from what
-    they multiply, which is why it collapses in wide networks; here they follow in every draw. It is of use without any
-    symmetry, too.
+    Output weights of a network, regression coefficients, random effects, a Gaussian process: a mean-field guide cuts
+    them off from what they multiply, which is why it collapses in wide networks; here they follow in every draw. It is
+    of use without any symmetry, too.
 
     Parameters
     ----------
@@ -89,9 +89,9 @@ class AutoConditional(AutoGuide):
     Raises
     ------
     SymmetryError
-        At set-up: no observations, a subsampled plate without ``inducing``, a site that is not affine or not Normal,
-        two sets of sites to choose from, a discrete site, inducing inputs of another shape. The message names the sites
-        and the remedy.
+        At set-up: no observations, a subsampled plate without ``inducing``, a site that is not affine or has no
+        Gaussian prior (`Normal`, `MultivariateNormal` or `GaussianRandomWalk`), two sets of sites to choose from, a
+        discrete site, inducing inputs of another shape. The message names the sites and the remedy.
     UnsupportedGuideError
         If the base guide is symmetrized or set up already, or cannot be restricted to the sites that are left.
     TypeError, ValueError

@@ -24,7 +24,6 @@ from numpyro_symmetry.guides.linear.affine import (
     Reader,
     dependent_observations,
     dependent_prior,
-    eligible,
     linear_observations,
     not_a_number,
     predictors_given,
@@ -32,6 +31,7 @@ from numpyro_symmetry.guides.linear.affine import (
     shared_outputs,
     why_not_linear,
 )
+from numpyro_symmetry.guides.linear.priors import FAMILIES, eligible
 from numpyro_symmetry.models import Trace, latent_of, settings_of, trace_model
 from numpyro_symmetry.models.given_values import parameters, perturbed, trace_given
 from numpyro_symmetry.models.programs import in_double
@@ -41,7 +41,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 # draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
 # off all along one of them
 _NUM_PLACES = 3
-_OF_ANOTHER_PRIOR = "it has no plain Normal prior (neither masked nor scaled), as a site that follows must"
+_OF_ANOTHER_PRIOR = "it has no plain Gaussian prior (neither masked nor scaled), as a site that follows must"
 
 
 class Request(NamedTuple):
@@ -177,7 +177,8 @@ def _affine_sites(
         raise SymmetryError("The model has no latent site that is not conditioned on: there is nothing to follow.")
     if not alone and all(why == _OF_ANOTHER_PRIOR for why in reasons.values()):
         raise SymmetryError(
-            f"None of the sites {list(reasons)} can follow: of each, {_OF_ANOTHER_PRIOR}. Use the base guide alone."
+            f"None of the sites {list(reasons)} can follow: of each, {_OF_ANOTHER_PRIOR}. Gaussian priors are "
+            f"{FAMILIES}. Use the base guide alone."
         )
     if not alone:
         text = "; ".join(f"{site}: {why}" for site, why in reasons.items())

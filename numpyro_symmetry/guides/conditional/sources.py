@@ -39,7 +39,6 @@ from numpyro_symmetry.guides.inputs import (
 from numpyro_symmetry.guides.linear.affine import (
     AffineParts,
     LinearModel,
-    Prior,
     SiteDimensions,
     Trace,
     are_apart,
@@ -51,6 +50,7 @@ from numpyro_symmetry.guides.linear.affine import (
 from numpyro_symmetry.guides.linear.least_squares import WeightFactors, gaussian_conditional
 from numpyro_symmetry.guides.linear.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear.linear_part import linear_outputs
+from numpyro_symmetry.guides.linear.priors import Prior
 from numpyro_symmetry.guides.linear.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.models.fitted import own_parameter
@@ -65,7 +65,7 @@ _ALIKE = 1e-6
 
 
 class Conditional(NamedTuple):
-    """Sites given the others: ``b = loc + scale * z`` by the prior, z Gaussian.
+    """Sites given the others: maps of z by their priors, z Gaussian.
 
     Attributes
     ----------

@@ -13,8 +13,9 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
-from numpyro_symmetry.guides.linear.affine import Trace, eligible
+from numpyro_symmetry.guides.linear.affine import Trace
 from numpyro_symmetry.guides.linear.likelihoods import observation
+from numpyro_symmetry.guides.linear.priors import FAMILIES, eligible
 from numpyro_symmetry.models import drawn_shape, is_subsampled, observed_of, weight_of
 from numpyro_symmetry.models.given_values import left_to_chance, parameters, trace_given
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError, warn
@@ -85,12 +86,12 @@ def _rows(value: Any, where: str) -> Any:
 
 
 def refuse_sites(asked: Sequence[str], latent: Mapping[str, Any]) -> None:
-    """Refuse names that are no latent sites, or whose prior is no Normal."""
+    """Refuse names that are no latent sites, or whose prior is no Gaussian."""
     if unknown := [site for site in asked if site not in latent]:
         raise SymmetryError(f"sites names {unknown}, but the model's latent sites are {sorted(latent)}.")
     if unfit := [site for site in asked if not eligible(latent[site])]:
         raise SymmetryError(
-            f"Sites {unfit} have no plain Normal prior on the reals, neither masked nor scaled, and so no Gaussian "
+            f"Sites {unfit} have no Gaussian prior ({FAMILIES}) that is neither masked nor scaled, and so no Gaussian "
             "conditional: leave them to the base guide."
         )
 

@@ -1,6 +1,6 @@
 """A model read as a linear model in some of its sites, the others given; and whether it is one.
 
-Observed sites whose linear predictor is affine in the sites, under Normal priors of these, become rows of a linear
+Observed sites whose linear predictor is affine in the sites, under Gaussian priors of these, become rows of a linear
 model in whitened coordinates. Knows models and likelihoods; not guides.
 """
 
@@ -14,30 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.guides.linear.likelihoods import Observation, normal_prior, observation
+from numpyro_symmetry.guides.linear.likelihoods import Observation, observation
+from numpyro_symmetry.guides.linear.priors import Prior, eligible, gaussian_prior, prior_of
 from numpyro_symmetry.guides.linear.slopes import in_rows, value_and_slopes
-from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, layers, observed_of
+from numpyro_symmetry.models import Trace, latent_of, layers, observed_of
 from numpyro_symmetry.models.given_values import trace_given
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
-from numpyro_symmetry.symmetry import SymmetryError
 
 # relative to how much numbers move and to how large they are, in double precision: rounding leaves far less, and what
 # is not affine, or depends on what it must not, far more. Of numbers far from zero the second alone would tell nothing
 _OF_MOVES, _OF_SIZE = 1e-6, 1e-9
-
-
-class Prior(NamedTuple):
-    """A site's Normal prior given the sites it is conditioned on.
-
-    Attributes
-    ----------
-    loc, scale
-        Mean and standard deviation, of the site's shape.
-    """
-
-    loc: Array
-    scale: Array
 
 
 class AffineParts(NamedTuple):
@@ -61,14 +48,14 @@ class AffineParts(NamedTuple):
         """The affine parts at the prior means, and site -> rows of all parts over the site's z."""
 
         def whitened(z: dict[str, Array]) -> dict[str, Array]:
-            return self.at({site: prior.loc + prior.scale * z[site] for site, prior in self.priors.items()})
+            return self.at({site: prior.value(z[site]) for site, prior in self.priors.items()})
 
         origin = {site: jnp.zeros_like(prior.loc) for site, prior in self.priors.items()}
         return value_and_slopes(whitened, origin, num_outputs)
 
 
 class LinearModel(NamedTuple):
-    """A model as a linear model in some sites, given all others, in whitened coordinates ``b = loc + scale * z``.
+    """A model as a linear model in some sites, given all others, in z, of which the priors are maps.
 
     Attributes
     ----------
@@ -182,29 +169,6 @@ def dimensions_of(trace: Trace, sites: Sequence[str]) -> dict[str, SiteDimension
     return {site: SiteDimensions(trace[site]["fn"].event_dim, tuple(trace[site]["cond_indep_stack"])) for site in sites}
 
 
-def prior_of(site: Any) -> Prior:
-    """The Normal prior of a site that has one.
-
-    Raises
-    ------
-    SymmetryError
-        If it has none with the arguments of this call.
-    """
-    if (normal := normal_prior(site)) is None:
-        raise SymmetryError(
-            f"Site {site['name']!r} follows the others by its Normal prior, and with these arguments of the model it "
-            "has none that is neither masked nor scaled. Make a guide anew for them."
-        )
-    value = jnp.asarray(site["value"])
-    # parameters may be whole numbers, the values never are
-    return Prior(*(jnp.broadcast_to(jnp.asarray(x, value.dtype), value.shape) for x in normal))
-
-
-def eligible(site: Any) -> bool:
-    """Whether a latent site has a real support and an unweighted Normal prior."""
-    return normal_prior(site) is not None and is_unconstrained(site["fn"].support)
-
-
 # ---- is it one? ----------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +178,7 @@ class Reading(NamedTuple):
     Attributes
     ----------
     priors
-        Latent site with a Normal prior -> that prior.
+        Latent site with a Gaussian prior -> that prior.
     predictors, others
         Observed site of a known likelihood -> its predictor; everything else on which its weighted density depends.
     densities, supports
@@ -281,7 +245,7 @@ def why_not_linear(
     trace
         A trace of the model, for its words.
     sites
-        Names of the sites in question, which have Normal priors.
+        Names of the sites in question, which have Gaussian priors.
     """
     for k, place in enumerate(places):
         other = places[(k + 1) % len(places)]
@@ -338,7 +302,7 @@ def shared_outputs(
     def moves(place: Mapping[str, Any]) -> tuple[Array, Array]:
         parts, values = parts_at(place), {site: place[site] for site in sites}
         at_zero, slopes = parts.slopes(num_outputs)
-        z = {site: (values[site] - prior.loc) / prior.scale for site, prior in parts.priors.items()}
+        z = {site: prior.whitened(values[site] - prior.loc) for site, prior in parts.priors.items()}
         moved = sum(slopes[site] @ in_rows(z[site], num_outputs) for site in sites)
         gaps = (in_rows(value - at_zero[name], num_outputs) for name, value in parts.at(values).items())
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
@@ -349,16 +313,17 @@ def shared_outputs(
 
 def are_apart(trace: Trace, sites: Sequence[str], weights: Sequence[Array] = ()) -> bool:
     """Whether outputs have weights or priors of their own: by shapes, as what is equal now may be trained apart."""
-    scales = [normal_prior(trace[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
+    scales = [gaussian_prior(trace[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
     return any(jnp.shape(weight)[-1:] not in ((), (1,)) for weight in [*scales, *weights])
 
 
 def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:
     before, _, after = readings
     for name in before.priors:
-        for what, x, y in zip(Prior._fields, before.priors[name], after.priors[name], strict=True):
+        for what, x, y in zip(before.priors[name]._fields, before.priors[name], after.priors[name], strict=True):
             if not _close(x, y):
-                return f"the prior {'mean' if what == 'loc' else what} of {name!r} depends on them"
+                noun = {"loc": "mean", "factor": "covariance"}.get(what, what)
+                return f"the prior {noun} of {name!r} depends on them"
     for name in before.predictors:
         noun = observation(trace[name]).kind.noun  # pyright: ignore[reportOptionalMemberAccess]
         if not all(_close(x, y) for x, y in zip(before.others[name], after.others[name], strict=True)):

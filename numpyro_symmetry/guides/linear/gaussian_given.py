@@ -12,21 +12,21 @@ from jax import Array
 from numpyro.distributions import constraints
 from numpyro.distributions.kl import kl_divergence
 
-from numpyro_symmetry.guides.linear.affine import Prior
+from numpyro_symmetry.guides.linear.priors import Prior
 from numpyro_symmetry.guides.linear.rows import Precision, log_prob
 from numpyro_symmetry.models import real_event
 from numpyro_symmetry.symmetry import UnsupportedGuideError
 
 
 class GaussianGiven(dist.Distribution):
-    r"""A site given those drawn before it: :math:`b = b_0 + s z` with :math:`z \sim N(m, \Lambda^{-1})`.
+    r"""A site given those drawn before it: :math:`b = b_0 + Fz` by the prior, with :math:`z \sim N(m, \Lambda^{-1})`.
 
     Parameters
     ----------
     loc, precision
         m, ``(P,)`` or ``(P, C)``, and :math:`\Lambda`.
     prior
-        :math:`b_0` and s, of the site's shape.
+        Its map from z, of the site's shape.
     event_dim
         Dimensions of an event, as in the model. Members of a batch need not be independent: each is given what its
         entries contribute to their joint log density, which is its own where they are.
@@ -81,8 +81,8 @@ class GaussianGiven(dist.Distribution):
         """Log densities of the batch, nats."""
         deviation = self.coordinates(value) - self.loc
         if not self.batch_shape:
-            return log_prob(self.precision, deviation) - jnp.sum(jnp.log(self.prior.scale))
-        by_entry = self.precision.log_prob_by_entry(deviation).reshape(self.shape()) - jnp.log(self.prior.scale)
+            return log_prob(self.precision, deviation) - jnp.sum(self.prior.log_scale)
+        by_entry = self.precision.log_prob_by_entry(deviation).reshape(self.shape()) - self.prior.log_scale
         return by_entry.sum(tuple(range(len(self.batch_shape), by_entry.ndim)))
 
     def coordinates(self, value: Array) -> Array:
@@ -91,10 +91,10 @@ class GaussianGiven(dist.Distribution):
 
     def scaled(self, deviation: Array) -> Array:
         """Whitened coordinates of a deviation from the prior's mean."""
-        return (deviation / self.prior.scale).reshape(self.loc.shape)
+        return self.prior.whitened(deviation).reshape(self.loc.shape)
 
     def _value(self, z: Array) -> Array:
-        return self.prior.loc + self.prior.scale * z.reshape(self.shape())
+        return self.prior.value(z.reshape(self.shape()))
 
 
 def _no_divergence(given: GaussianGiven, prior: dist.Distribution) -> Array:

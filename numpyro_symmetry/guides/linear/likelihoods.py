@@ -20,7 +20,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from numpyro_symmetry.models import layers, without_wrappers
+from numpyro_symmetry.models import layers
 
 Distribution = Any
 # logits that are likely and not certain
@@ -279,13 +279,6 @@ def observation(site: Any) -> Observation | None:
     outputs = kind.predictor(fn).shape[-1:] if kind.num_outputs else ()
     predictor = jnp.broadcast_to(kind.predictor(fn), shape + outputs)
     return Observation(kind, fn, value, predictor, weight[..., None] if outputs else weight)
-
-
-def normal_prior(site: Any) -> tuple[Any, Any] | None:
-    """Mean and standard deviation of a Normal site, before they are broadcast; ``None`` if it is none."""
-    # a mask stays, and is no Normal
-    fn = without_wrappers(site["fn"])
-    return (fn.loc, fn.scale) if type(fn) is dist.Normal and site["scale"] is None else None
 
 
 def _of_batch(scale: Any, batch: tuple[int, ...]) -> Array:
