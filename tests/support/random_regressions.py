@@ -297,5 +297,14 @@ def of_a_multiple(m, loc, scale, y):
     plain(m, 2.0 * loc - 1.0, scale, y)
 
 
+def of_joint_noise(m, loc, scale, y):
+    """Over the outputs of a row, or over all rows; with a row left out in the first case."""
+    noise = scale if m.num_outputs else scale[None]
+    size = noise.shape[-1]
+    factor = noise[..., None] * (jnp.eye(size) + 0.4 * jnp.tril(jnp.ones((size, size)), -1))
+    fn = dist.MultivariateNormal(loc if m.num_outputs else loc[None], scale_tril=factor)
+    numpyro.sample("y", fn.mask(m.seen) if m.num_outputs else fn, obs=y if y is None or m.num_outputs else y[None])
+
+
 OBSERVATIONS = [plain, one_event, in_a_plate, masked, masked_distribution, weighed, weighed_by_row]
-OBSERVATIONS += [missing, two_sites, of_the_logarithm, of_a_multiple]
+OBSERVATIONS += [missing, two_sites, of_the_logarithm, of_a_multiple, of_joint_noise]

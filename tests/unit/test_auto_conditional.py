@@ -457,6 +457,13 @@ def one_predictor(fn):
     return model
 
 
+def pairs(x, y=None):
+    """With noise that has a covariance."""
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    loc = jnp.stack([x @ beta, 0.5 - x @ beta], 1)
+    numpyro.sample("y", dist.MultivariateNormal(loc, scale_tril=FACTOR).to_event(1), obs=y)
+
+
 RNG = np.random.default_rng(7)
 TIMES, COUNTS = RNG.gamma(2.0, np.exp(X @ [0.7, -0.4]) / 2.0), RNG.poisson(3.0 * np.exp(X @ [0.7, -0.4]))
 NEARLY = {
@@ -473,6 +480,7 @@ NEARLY = {
     "Gamma": (one_predictor(lambda eta: dist.Gamma(2.0, 2.0 * jnp.exp(-eta))), TIMES),
     "Exponential": (one_predictor(lambda eta: dist.Exponential(jnp.exp(eta))), TIMES),
     "Weibull": (one_predictor(lambda eta: dist.Weibull(jnp.exp(eta), 1.5)), TIMES),
+    "MultivariateNormal": (pairs, np.stack([Y, -Y], 1)),
 }
 MAJORISED = ("Student-t", "Cauchy", "Laplace")
 
@@ -532,7 +540,7 @@ def test_rows_are_seen_alike_however_they_are_laid_out(name, shape, event_dim):
         weight = 1.0 + np.arange(math.prod(batch)).reshape(batch)
         seen = weight % 3.0 != 2.0
         fn = flat.kind.at(flat.fn, flat.predictor[:count].reshape(shape + outputs)).to_event(event_dim)
-        site = {"fn": fn.mask(seen), "value": flat.value[:count].reshape(shape), "scale": weight}
+        site = {"fn": fn.mask(seen), "value": flat.value[:count].reshape(shape + flat.value.shape[1:]), "scale": weight}
         found = observation(site)
         assert found.predictor.shape == shape + outputs
         each = np.repeat((weight * seen).ravel(), count // weight.size)
@@ -749,6 +757,20 @@ def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
         return count * np.mean(precision)
 
     np.testing.assert_allclose(total(3), total(12), rtol=1e-6)
+
+
+def test_pseudo_observations_start_out_at_the_targets_of_rows_with_a_covariance():
+    """Whose linear predictor is in units of the noise, unlike what pseudo-observations are of."""
+
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.MultivariateNormal(x @ beta, scale_tril=FACTOR), obs=y)
+
+    y = np.stack([Y, 1.0 - Y], 1)
+    guide = AutoConditional(lambda *args, **kwargs: None, ["beta"], model=model, inducing=X[:4])
+    set_up(guide, X, y)
+    np.testing.assert_allclose(np.multiply(guide.source.units[0], guide.source.outputs[0]), y[:4], rtol=1e-6)
 
 
 @pytest.mark.parametrize("target", [0.0, 0.1, 0.7, 1e9])

@@ -395,4 +395,4 @@ def _targets(
         return None
     per_row = float(jnp.mean(observation.entry_weight)) * len(data) / len(rows)
     precision = None if observation.kind.exact else per_row * observation.kind.factor(observation.fn)
-    return np.asarray(observation.fitted)[where], precision
+    return np.asarray(observation.kind.quantity(observation.fn, observation.fitted))[where], precision

@@ -12,6 +12,7 @@ guides.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,8 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
+from numpyro_symmetry.guides.linear.priors import Correlated
+from numpyro_symmetry.linalg import solve_triangular
 from numpyro_symmetry.models import layers
 
 Distribution = Any
@@ -55,6 +58,8 @@ class Likelihood(NamedTuple):
         Distribution -> number by which weights are multiplied before any is learned.
     num_outputs
         Axes that the predictor has beyond the value's.
+    quantity
+        Distribution, :math:`\eta` -> the same in the units of the distribution's parameter, where it is in others.
     """
 
     noun: str
@@ -68,10 +73,25 @@ class Likelihood(NamedTuple):
     renewed: bool = False
     factor: Callable[[Distribution], float] = lambda fn: 1.0
     num_outputs: int = 0
+    quantity: Callable[[Distribution, Array], Array] = lambda fn, eta: eta
 
 
 def _bernoulli_variance(logits: Array) -> Array:
     return jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits)
+
+
+@partial(jnp.vectorize, signature="(d,d)->(d,d)")
+def _inverse(factor: Array) -> Array:
+    return solve_triangular(factor, jnp.eye(len(factor), dtype=factor.dtype))
+
+
+def _times_noise(fn: Distribution, eta: Array) -> Array:
+    return Correlated(jnp.zeros(()), fn.scale_tril).value(eta)
+
+
+def _in_noise(fn: Distribution, values: Array) -> Array:
+    """Values in units of the noise: a product, which unlike a solve is differentiated in forward mode too."""
+    return Correlated(jnp.zeros(()), _inverse(fn.scale_tril)).value(values)
 
 
 NORMAL = Likelihood(
@@ -85,6 +105,17 @@ NORMAL = Likelihood(
 )
 LIKELIHOODS = (
     NORMAL,
+    # in units of its noise, so that rows are independent; in an event all are weighed alike
+    Likelihood(
+        "location",
+        dist.MultivariateNormal,
+        lambda fn: _in_noise(fn, fn.loc),
+        lambda fn, eta: dist.MultivariateNormal(_times_noise(fn, eta), scale_tril=fn.scale_tril),
+        lambda fn, eta, value: jnp.ones_like(eta),
+        lambda fn, value: _in_noise(fn, value),
+        exact=True,
+        quantity=_times_noise,
+    ),
     # expectation-maximisation over the scale of each row: a quadratic below the log density that touches it at eta
     Likelihood(
         "location",
@@ -236,8 +267,9 @@ class Observation(NamedTuple):
         """Slope of the weighted log density."""
 
         def log_density(eta: Array) -> Array:
-            weight = self.entry_weight.squeeze(-1) if self.kind.num_outputs else self.entry_weight
-            return jnp.sum(weight * self.kind.at(self.fn, eta).log_prob(self.value))
+            log_prob, weight = self.kind.at(self.fn, eta).log_prob(self.value), self.entry_weight
+            is_joint = log_prob.ndim < eta.ndim
+            return jnp.sum((weight.reshape(weight.shape[:-1]) if is_joint else weight) * log_prob)
 
         return jax.grad(log_density)(predictor)
 
