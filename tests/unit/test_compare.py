@@ -187,7 +187,7 @@ def test_canonical_draws_know_no_labels(name):
     draws = {site: np.tile(value, (9, *(1,) * value.ndim)) for site, value in values.items()}
     moved = {site: np.asarray(value, float) for site, value in symmetry.apply(g, draws).items()}
     found = label_free.canonical(symmetry, moved)
-    for value in found.values():
+    for value in [*found.values(), label_free.sums(symmetry, moved)]:
         np.testing.assert_allclose(value, np.broadcast_to(value[:1], value.shape), atol=1e-6)
 
 
@@ -196,6 +196,15 @@ def test_projections_of_one_number_are_its_order(rng):
     symmetry = Symmetry({"loc": ("component",)}, sizes={"component": 3})
     found = label_free.sorted_projections(symmetry, values)
     np.testing.assert_allclose(found, np.concatenate([values["sigma"], np.sort(values["loc"])], 1))
+
+
+def test_sums_are_those_of_units_of_pairs_and_of_what_has_no_labels(rng):
+    values = {"w": rng.standard_normal((5, 3, 2)), "loc": rng.standard_normal((5, 3)), "sigma": rng.random((5, 2, 2))}
+    symmetry = Symmetry({"w": ("unit", None), "loc": ("unit",)}, sizes={"unit": 3})
+    for w, loc, sigma, found in zip(*values.values(), label_free.sums(symmetry, values), strict=True):
+        units = np.column_stack([w, loc])
+        apart = np.mean([np.linalg.norm(a - b) for a, b in itertools.product(units, repeat=2)])
+        np.testing.assert_allclose(found, [*sigma.ravel(), *units.mean(0), *(units**2).mean(0), apart], atol=1e-7)
 
 
 # ---- numbers, and their slow twins -------------------------------------------------------------------------------
