@@ -759,6 +759,8 @@ def scaled_each(w, x):
             COLUMNS,
         ),
         (lambda w, x: [jax.lax.dynamic_update_slice(w, w[:1, :2], (2, 0)).sum() * w[:, :2].sum()], BOTH),
+        # where it is written is no value
+        (lambda w, x: [jax.lax.dynamic_update_slice(w, w[2:, :3] ** 2, (1, 1))[1, 1:4].sum() ** 2 * w[2, 3]], BOTH),
         (lambda w, x: [jnp.abs(w.at[1].set(1.0)).sum() + w.at[0].set(0.0)[:, 0].sum() ** 2], BOTH),
         (lambda w, x: [(w[1:2, 0:0].sum() + 1.0) * w[0, 0] ** 2], BOTH),
         (lambda w, x: [jax.lax.cond(w[0, 0] ** 2 > 0.1, lambda v: v**2, lambda v: jnp.abs(v), w).sum()], BOTH),
