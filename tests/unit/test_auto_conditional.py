@@ -458,6 +458,15 @@ def test_weights_are_curvatures_where_the_first_step_starts(name):
         np.testing.assert_allclose(seen.weight(seen.start) + 0.0 * curvature, -curvature, rtol=1e-8)
 
 
+def test_the_weight_of_classes_is_the_curvature_where_all_are_alike():
+    """Of all directions but the one in which no probability changes."""
+    with jax.enable_x64(True):
+        seen = seen_in("Categorical", 0.0)
+        curvature = jax.hessian(lambda eta: -dist.CategoricalLogits(eta).log_prob(0))(seen.start[0])
+        weight = seen.weight(seen.start)[0] * seen.kind.factor(seen.fn)
+        np.testing.assert_allclose(np.linalg.eigvalsh(curvature), [0.0, *[weight.item()] * 3], atol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "information"), [("Gamma", 2.0), ("Exponential", 1.0), ("Weibull", 1.5**2)])
 def test_the_first_weight_of_a_waiting_time_is_its_fisher_information(name, information):
     """However long it is."""
@@ -695,9 +704,10 @@ def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
         guide = AutoConditional(AutoNormal(classifier), inducing=X[:count])
         set_up(guide, X, LABELS)
         (precision,) = (value for name, value in parameters_of(guide, X, LABELS).items() if "_precision_0" in name)
-        return count * np.mean(precision)
+        return count * np.mean(precision) / guide.source.units[0] ** 2
 
-    np.testing.assert_allclose(total(3), total(12), rtol=1e-6)
+    # twelve rows, of which each knows the logits of four classes as well as one of four
+    np.testing.assert_allclose([total(3), total(12)], 12 / 4, rtol=1e-6)
 
 
 @pytest.mark.parametrize("target", [0.0, 0.1, 0.7, 1e9])
