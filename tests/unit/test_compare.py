@@ -169,6 +169,25 @@ def test_the_same_draws_have_the_same_components_to_the_last_digit(rng):
     np.testing.assert_array_equal(pooled.leading(draws), pooled.leading(draws))
 
 
+def test_leading_components_are_those_of_centred_projections(rng):
+    symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, sizes={"unit": 6})
+    values = {"w": 3.0 + rng.standard_normal((50, 3, 6)), "v": rng.standard_normal((50, 6)), "s": rng.random((50, 2))}
+    draws = pooled.pooled_draws(values, symmetry)
+    features = label_free.sorted_projections(symmetry, draws.values)
+    left, singular, _ = np.linalg.svd(features - features.mean(0), full_matrices=False)
+    found = pooled.leading(draws)
+    # the largest come last
+    expected = (left * singular)[:, found.shape[1] - 1 :: -1]
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize(("num_units", "most"), [(3, 40), (9, 40), (9, 10)])
+def test_projections_are_as_many_as_there_is_room_for_and_four_to_a_unit_at_least(num_units, most, rng):
+    symmetry = Symmetry({"w": ("unit", None)}, sizes={"unit": num_units})
+    found = label_free.sorted_projections(symmetry, {"w": rng.standard_normal((5, num_units, 30))}, most)
+    assert found.shape == (5, num_units * max(4, most // num_units))
+
+
 def test_canonical_draws_are_the_same_draws(rng):
     symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, kinds={"unit": "signed"}, sizes={"unit": 3})
     values = {"w": rng.standard_normal((20, 2, 3)), "v": rng.standard_normal((20, 3))}
