@@ -699,6 +699,22 @@ def test_inducing_sees_no_data():
     assert guide.source.num_outputs == 4
 
 
+def test_pseudo_observations_start_at_targets_of_rows_and_elsewhere_where_parameters_start():
+    def model(x, y=None):
+        gain = numpyro.param("gain", 2.0)
+        w = numpyro.sample("w", dist.Normal(1.0, 1e-4).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(gain * (x @ w), 0.3).to_event(1), obs=y)
+
+    def start(inputs):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=model, inducing=inputs)
+        set_up(guide, X, Y)
+        return guide.source.units[0] * guide.source.outputs[0]
+
+    np.testing.assert_allclose(start(X[:5]), Y[:5], rtol=1e-6)
+    other = X[:5] + 0.25
+    np.testing.assert_allclose(start(other), 2.0 * other.sum(1), atol=4 * 2.0 * 1e-4 * np.linalg.norm(other))
+
+
 def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
     def total(count):
         guide = AutoConditional(AutoNormal(classifier), inducing=X[:count])

@@ -648,6 +648,9 @@ def masked(x):
         # too long to be multiplied out
         (lambda a, b, x: (many(jnp.exp, a) * many(jnp.cos, a) - many(jnp.cos, a) * many(jnp.exp, a)) * b, [{0}, {1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
+        # each with a factor of its own sign in front
+        (lambda a, b, x: b * jax.nn.softplus(a) - b * jax.nn.softplus(-a), [{0, 1}]),
+        (lambda a, b, x: (b * x * jax.nn.softplus(a) - b * jax.nn.softplus(-a) * x) ** 2, [{0}, {1}]),
         (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
         # of many places, too
         (lambda a, b, x: (positive_part(a * jnp.ones(2000)) - positive_part(-a * jnp.ones(2000))).sum() * b, [{0, 1}]),
