@@ -458,6 +458,23 @@ def test_weights_are_curvatures_where_the_first_step_starts(name):
         np.testing.assert_allclose(seen.weight(seen.start) + 0.0 * curvature, -curvature, rtol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("Poisson", 9), ("Bernoulli", 1), ("Binomial", 5), ("NegativeBinomial2", 9), ("NegativeBinomial", 9)],
+)
+def test_a_predictor_fits_whole_numbers_to_a_half_at_their_ends_too(name, most):
+    with jax.enable_x64(True):
+        seen, value = seen_in(name, 0.3), np.resize([0, 1, most], 12)
+        mean = seen.kind.at(seen.fn, seen.kind.fitted(seen.fn, value)).mean
+        assert np.abs(mean - value).max() < 0.5 + 1e-9
+
+
+def test_a_predictor_fits_classes_by_logits_about_zero():
+    seen = seen_in("Categorical", 0.3)
+    np.testing.assert_array_equal(seen.fitted.argmax(-1), seen.value)
+    np.testing.assert_allclose(seen.fitted.sum(-1), 0.0, atol=1e-6)
+
+
 def test_the_weight_of_classes_is_the_curvature_where_all_are_alike():
     """Of all directions but the one in which no probability changes."""
     with jax.enable_x64(True):
