@@ -716,6 +716,18 @@ def test_inducing_sees_no_data():
     assert guide.source.num_outputs == 4
 
 
+def test_units_and_precisions_are_positive_whatever_an_optimiser_makes_of_them():
+    guide = AutoConditional(AutoNormal(classifier), inducing=4)
+    svi = SVI(classifier, guide, optax.sgd(0.0), Trace_ELBO())
+    svi.init(jax.random.key(0), X, LABELS)
+    found = svi.constrain_fn({f"auto_w2_{name}_0": jnp.full(4, -9.0) for name in ("unit", "output", "precision")})
+    assert {name: bool((value > 0).all()) for name, value in found.items()} == {
+        "auto_w2_unit_0": True,
+        "auto_w2_output_0": False,
+        "auto_w2_precision_0": True,
+    }
+
+
 def test_pseudo_observations_start_at_targets_of_rows_and_elsewhere_where_parameters_start():
     def model(x, y=None):
         gain = numpyro.param("gain", 2.0)

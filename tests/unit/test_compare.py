@@ -169,6 +169,17 @@ def test_the_same_draws_have_the_same_components_to_the_last_digit(rng):
     np.testing.assert_array_equal(pooled.leading(draws), pooled.leading(draws))
 
 
+@pytest.mark.parametrize("kind", ["permutation", "signed"])
+def test_slots_ascend_in_their_first_number_and_its_mean_is_positive(kind, rng):
+    symmetry = Symmetry({"w": ("unit", None)}, sizes={"unit": 3}, kinds={"unit": kind})
+    w = np.array([[3.0, -30.0], [-5.0, -40.0], [-7.0, 1.0]]) + 0.3 * rng.standard_normal((40, 3, 2))
+    draws = symmetry.apply(symmetry.sample(jax.random.key(0), (40,)), {"w": w})
+    _, aligned = pooled.by_distance(pooled.pooled_draws({"w": np.asarray(draws["w"])}, symmetry))
+    expected = [-7.0, -5.0, 3.0] if kind == "permutation" else [3.0, 5.0, 7.0]
+    found = aligned.raw["w"][..., 0]
+    np.testing.assert_array_less(np.abs(found.mean(0) - expected), 4 * 0.3 / np.sqrt(40))
+
+
 def test_leading_components_are_those_of_centred_projections(rng):
     symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, sizes={"unit": 6})
     values = {"w": 3.0 + rng.standard_normal((50, 3, 6)), "v": rng.standard_normal((50, 6)), "s": rng.random((50, 2))}
