@@ -637,6 +637,16 @@ def test_outputs_of_which_each_has_a_noise_of_its_own_share_no_factor():
     assert guide.source.num_outputs == 0
 
 
+def test_outputs_that_differ_by_what_is_added_share_a_factor():
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.5, 1.0).expand([2, 3]).to_event(2))
+        numpyro.sample("y", dist.Normal(x @ w + jnp.arange(3.0), 0.3).to_event(2), obs=y)
+
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+    set_up(guide, X, np.ones((12, 3)))
+    assert guide.source.num_outputs == 3
+
+
 def test_outputs_that_are_mixed_share_no_factor():
     def model(x, y=None):
         beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
