@@ -517,6 +517,32 @@ def test_weights_are_curvatures_where_the_first_step_starts(name):
         np.testing.assert_allclose(seen.weight(seen.start) + 0.0 * curvature, -curvature, rtol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("Poisson", 9), ("Bernoulli", 1), ("Binomial", 5), ("NegativeBinomial2", 9), ("NegativeBinomial", 9)],
+)
+def test_a_predictor_fits_whole_numbers_to_a_half_at_their_ends_too(name, most):
+    with jax.enable_x64(True):
+        seen, value = seen_in(name, 0.3), np.resize([0, 1, most], 12)
+        mean = seen.kind.at(seen.fn, seen.kind.fitted(seen.fn, value)).mean
+        assert np.abs(mean - value).max() < 0.5 + 1e-9
+
+
+def test_a_predictor_fits_classes_by_logits_about_zero():
+    seen = seen_in("Categorical", 0.3)
+    np.testing.assert_array_equal(seen.fitted.argmax(-1), seen.value)
+    np.testing.assert_allclose(seen.fitted.sum(-1), 0.0, atol=1e-6)
+
+
+def test_the_weight_of_classes_is_the_curvature_where_all_are_alike():
+    """Of all directions but the one in which no probability changes."""
+    with jax.enable_x64(True):
+        seen = seen_in("Categorical", 0.0)
+        curvature = jax.hessian(lambda eta: -dist.CategoricalLogits(eta).log_prob(0))(seen.start[0])
+        weight = seen.weight(seen.start)[0] * seen.kind.factor(seen.fn)
+        np.testing.assert_allclose(np.linalg.eigvalsh(curvature), [0.0, *[weight.item()] * 3], atol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "information"), [("Gamma", 2.0), ("Exponential", 1.0), ("Weibull", 1.5**2)])
 def test_the_first_weight_of_a_waiting_time_is_its_fisher_information(name, information):
     """However long it is."""
@@ -670,6 +696,16 @@ def test_outputs_of_which_each_has_a_noise_of_its_own_share_no_factor():
     assert guide.source.num_outputs == 0
 
 
+def test_outputs_that_differ_by_what_is_added_share_a_factor():
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.5, 1.0).expand([2, 3]).to_event(2))
+        numpyro.sample("y", dist.Normal(x @ w + jnp.arange(3.0), 0.3).to_event(2), obs=y)
+
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+    set_up(guide, X, np.ones((12, 3)))
+    assert guide.source.num_outputs == 3
+
+
 def test_outputs_that_are_mixed_share_no_factor():
     def model(x, y=None):
         beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
@@ -749,14 +785,43 @@ def test_inducing_sees_no_data():
     assert guide.source.num_outputs == 4
 
 
+def test_units_and_precisions_are_positive_whatever_an_optimiser_makes_of_them():
+    guide = AutoConditional(AutoNormal(classifier), inducing=4)
+    svi = SVI(classifier, guide, optax.sgd(0.0), Trace_ELBO())
+    svi.init(jax.random.key(0), X, LABELS)
+    found = svi.constrain_fn({f"auto_w2_{name}_0": jnp.full(4, -9.0) for name in ("unit", "output", "precision")})
+    assert {name: bool((value > 0).all()) for name, value in found.items()} == {
+        "auto_w2_unit_0": True,
+        "auto_w2_output_0": False,
+        "auto_w2_precision_0": True,
+    }
+
+
+def test_pseudo_observations_start_at_targets_of_rows_and_elsewhere_where_parameters_start():
+    def model(x, y=None):
+        gain = numpyro.param("gain", 2.0)
+        w = numpyro.sample("w", dist.Normal(1.0, 1e-4).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(gain * (x @ w), 0.3).to_event(1), obs=y)
+
+    def start(inputs):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=model, inducing=inputs)
+        set_up(guide, X, Y)
+        return guide.source.units[0] * guide.source.outputs[0]
+
+    np.testing.assert_allclose(start(X[:5]), Y[:5], rtol=1e-6)
+    other = X[:5] + 0.25
+    np.testing.assert_allclose(start(other), 2.0 * other.sum(1), atol=4 * 2.0 * 1e-4 * np.linalg.norm(other))
+
+
 def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
     def total(count):
         guide = AutoConditional(AutoNormal(classifier), inducing=X[:count])
         set_up(guide, X, LABELS)
         (precision,) = (value for name, value in parameters_of(guide, X, LABELS).items() if "_precision_0" in name)
-        return count * np.mean(precision)
+        return count * np.mean(precision) / guide.source.units[0] ** 2
 
-    np.testing.assert_allclose(total(3), total(12), rtol=1e-6)
+    # twelve rows, of which each knows the logits of four classes as well as one of four
+    np.testing.assert_allclose([total(3), total(12)], 12 / 4, rtol=1e-6)
 
 
 def test_pseudo_observations_start_out_at_the_targets_of_rows_with_a_covariance():

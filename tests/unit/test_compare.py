@@ -169,6 +169,36 @@ def test_the_same_draws_have_the_same_components_to_the_last_digit(rng):
     np.testing.assert_array_equal(pooled.leading(draws), pooled.leading(draws))
 
 
+@pytest.mark.parametrize("kind", ["permutation", "signed"])
+def test_slots_ascend_in_their_first_number_and_its_mean_is_positive(kind, rng):
+    symmetry = Symmetry({"w": ("unit", None)}, sizes={"unit": 3}, kinds={"unit": kind})
+    w = np.array([[3.0, -30.0], [-5.0, -40.0], [-7.0, 1.0]]) + 0.3 * rng.standard_normal((40, 3, 2))
+    draws = symmetry.apply(symmetry.sample(jax.random.key(0), (40,)), {"w": w})
+    _, aligned = pooled.by_distance(pooled.pooled_draws({"w": np.asarray(draws["w"])}, symmetry))
+    expected = [-7.0, -5.0, 3.0] if kind == "permutation" else [3.0, 5.0, 7.0]
+    found = aligned.raw["w"][..., 0]
+    np.testing.assert_array_less(np.abs(found.mean(0) - expected), 4 * 0.3 / np.sqrt(40))
+
+
+def test_leading_components_are_those_of_centred_projections(rng):
+    symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, sizes={"unit": 6})
+    values = {"w": 3.0 + rng.standard_normal((50, 3, 6)), "v": rng.standard_normal((50, 6)), "s": rng.random((50, 2))}
+    draws = pooled.pooled_draws(values, symmetry)
+    features = label_free.sorted_projections(symmetry, draws.values)
+    left, singular, _ = np.linalg.svd(features - features.mean(0), full_matrices=False)
+    found = pooled.leading(draws)
+    # the largest come last
+    expected = (left * singular)[:, found.shape[1] - 1 :: -1]
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize(("num_units", "most"), [(3, 40), (9, 40), (9, 10)])
+def test_projections_are_as_many_as_there_is_room_for_and_four_to_a_unit_at_least(num_units, most, rng):
+    symmetry = Symmetry({"w": ("unit", None)}, sizes={"unit": num_units})
+    found = label_free.sorted_projections(symmetry, {"w": rng.standard_normal((5, num_units, 30))}, most)
+    assert found.shape == (5, num_units * max(4, most // num_units))
+
+
 def test_canonical_draws_are_the_same_draws(rng):
     symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, kinds={"unit": "signed"}, sizes={"unit": 3})
     values = {"w": rng.standard_normal((20, 2, 3)), "v": rng.standard_normal((20, 3))}
@@ -187,7 +217,7 @@ def test_canonical_draws_know_no_labels(name):
     draws = {site: np.tile(value, (9, *(1,) * value.ndim)) for site, value in values.items()}
     moved = {site: np.asarray(value, float) for site, value in symmetry.apply(g, draws).items()}
     found = label_free.canonical(symmetry, moved)
-    for value in found.values():
+    for value in [*found.values(), label_free.sums(symmetry, moved)]:
         np.testing.assert_allclose(value, np.broadcast_to(value[:1], value.shape), atol=1e-6)
 
 
@@ -196,6 +226,15 @@ def test_projections_of_one_number_are_its_order(rng):
     symmetry = Symmetry({"loc": ("component",)}, sizes={"component": 3})
     found = label_free.sorted_projections(symmetry, values)
     np.testing.assert_allclose(found, np.concatenate([values["sigma"], np.sort(values["loc"])], 1))
+
+
+def test_sums_are_those_of_units_of_pairs_and_of_what_has_no_labels(rng):
+    values = {"w": rng.standard_normal((5, 3, 2)), "loc": rng.standard_normal((5, 3)), "sigma": rng.random((5, 2, 2))}
+    symmetry = Symmetry({"w": ("unit", None), "loc": ("unit",)}, sizes={"unit": 3})
+    for w, loc, sigma, found in zip(*values.values(), label_free.sums(symmetry, values), strict=True):
+        units = np.column_stack([w, loc])
+        apart = np.mean([np.linalg.norm(a - b) for a, b in itertools.product(units, repeat=2)])
+        np.testing.assert_allclose(found, [*sigma.ravel(), *units.mean(0), *(units**2).mean(0), apart], atol=1e-7)
 
 
 # ---- numbers, and their slow twins -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +71,16 @@ def of_support(prior):
 def seen_far_away(y):
     b = numpyro.sample("b", dist.LogNormal(0.0, 1.0).mask(False))
     numpyro.sample("y", dist.Normal(jax.nn.relu(b - 20.0), 1.0).expand([4]).to_event(1), obs=y)
+
+
+def seen_on_one_side(side, y):
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).mask(False))
+    numpyro.sample("y", dist.Normal(jax.nn.relu(side * b), 1.0).expand([4]).to_event(1), obs=y)
+
+
+def read_outside_its_support(y):
+    b = numpyro.sample("b", dist.LogNormal(0.0, 1.0).mask(False))
+    numpyro.sample("y", dist.Normal(jnp.minimum(b, 0.0), 1.0).expand([4]).to_event(1), obs=y)
 
 
 def transformed(y):
@@ -168,6 +179,7 @@ INFINITE = {
     "below a bound": (of_support(dist.RightTruncatedDistribution(dist.Normal(0.0, 1.0), high=0.0)), "1 of 1 .* 'z'"),
     "a matrix": (of_support(dist.Wishart(3.0, jnp.eye(2))), "4 of 4 entries of the latent site 'z'"),
     "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
+    "read outside its support": (read_outside_its_support, "1 of 1 entry of the latent site 'b'"),
     "read at some draws": (read_where_another_is_large, "1 of 1 entry of the latent site 'z'"),
 }
 
@@ -187,6 +199,8 @@ def test_entries_of_which_nothing_is_known_are_refused(name):
         whole,
         bounded,
         seen_far_away,
+        partial(seen_on_one_side, 1.0),
+        partial(seen_on_one_side, -1.0),
         transformed,
         around_data_alone,
         labels_by_a_factor,

@@ -648,6 +648,9 @@ def masked(x):
         # too long to be multiplied out
         (lambda a, b, x: (many(jnp.exp, a) * many(jnp.cos, a) - many(jnp.cos, a) * many(jnp.exp, a)) * b, [{0}, {1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
+        # each with a factor of its own sign in front
+        (lambda a, b, x: b * jax.nn.softplus(a) - b * jax.nn.softplus(-a), [{0, 1}]),
+        (lambda a, b, x: (b * x * jax.nn.softplus(a) - b * jax.nn.softplus(-a) * x) ** 2, [{0}, {1}]),
         (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
         # of many places, too
         (lambda a, b, x: (positive_part(a * jnp.ones(2000)) - positive_part(-a * jnp.ones(2000))).sum() * b, [{0, 1}]),
@@ -759,6 +762,8 @@ def scaled_each(w, x):
             COLUMNS,
         ),
         (lambda w, x: [jax.lax.dynamic_update_slice(w, w[:1, :2], (2, 0)).sum() * w[:, :2].sum()], BOTH),
+        # where it is written is no value
+        (lambda w, x: [jax.lax.dynamic_update_slice(w, w[2:, :3] ** 2, (1, 1))[1, 1:4].sum() ** 2 * w[2, 3]], BOTH),
         (lambda w, x: [jnp.abs(w.at[1].set(1.0)).sum() + w.at[0].set(0.0)[:, 0].sum() ** 2], BOTH),
         (lambda w, x: [(w[1:2, 0:0].sum() + 1.0) * w[0, 0] ** 2], BOTH),
         (lambda w, x: [jax.lax.cond(w[0, 0] ** 2 > 0.1, lambda v: v**2, lambda v: jnp.abs(v), w).sum()], BOTH),

@@ -42,7 +42,8 @@ def guide():
 
 def log_weights(guide, params=PARAMS, draws=DRAWS, *, own=False, **options):
     params = {f"auto_{name}": np.concatenate([of[site].ravel() for site in LOC]) for name, of in params.items()}
-    return weights.log_weights(guide, jax.random.key(0), params, [(draws, own)], **options).total
+    batches = draws if isinstance(draws, list) else [draws]
+    return weights.log_weights(guide, jax.random.key(0), params, [(one, own) for one in batches], **options).total
 
 
 def by_hand(orders):
@@ -100,6 +101,18 @@ def test_of_what_is_summed_apart_the_identity_alone_has_a_draws_own_label():
     )
     assert abs(blind.mean() - 0.5 * (1 + np.exp(still - moved))) < 4 * blind.std() / np.sqrt(200)
     assert abs(own.mean() - 0.5) < 4 * own.std() / np.sqrt(200)
+
+
+def test_every_draw_has_relabellings_of_its_own_however_draws_are_batched(monkeypatch):
+    guide, scale = guide_of(partial(heads, 11)), {"units": np.ones((2, 11)), "links": np.ones((2, 2))}
+    loc = {"units": np.random.default_rng(0).normal(size=(2, 11)), "links": np.eye(2)}
+    draws = {site: np.broadcast_to(x, (20, *x.shape)) for site, x in loc.items()}
+    at_once = log_weights(guide, {"loc": loc, "scale": scale}, draws, num_permutations=1)
+    assert len(np.unique(at_once)) == 20
+    monkeypatch.setattr(weights, "DRAWS_IN_A_CALL", 4)
+    parts = [{site: x[some] for site, x in draws.items()} for some in (slice(7), slice(7, None))]
+    in_calls = log_weights(guide, {"loc": loc, "scale": scale}, parts, num_permutations=1)
+    np.testing.assert_allclose(in_calls, at_once, rtol=1e-6)
 
 
 def test_draws_without_a_finite_weight_have_none():

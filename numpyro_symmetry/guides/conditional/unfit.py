@@ -140,7 +140,7 @@ def _refuse_values(name: str, site: Any) -> None:
     if (seen := observation(site)) is None:
         return
     weight = np.asarray(seen.entry_weight)
-    counts = np.broadcast_to(weight[..., 0] if seen.kind.num_outputs else weight, came) > 0
+    counts = np.broadcast_to(weight[..., 0] if seen.kind.has_outputs else weight, came) > 0
     if number := int((counts & ~np.isfinite(np.asarray(site["value"], float))).sum()):
         raise SymmetryError(
             f"Observed site {name!r} holds {counted(number, 'value', 'that is', 'that are')} not finite. Leave missing "

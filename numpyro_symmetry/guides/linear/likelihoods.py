@@ -56,8 +56,8 @@ class Likelihood(NamedTuple):
         Whether the weight is a majorant at the current predictor, to be renewed at every step.
     factor
         Distribution -> number by which weights are multiplied before any is learned.
-    num_outputs
-        Axes that the predictor has beyond the value's.
+    has_outputs
+        Whether the predictor has an axis of outputs beyond the value's.
     quantity
         Distribution, :math:`\eta` -> the same in the units of the distribution's parameter, where it is in others.
     """
@@ -72,7 +72,7 @@ class Likelihood(NamedTuple):
     exact: bool = False
     renewed: bool = False
     factor: Callable[[Distribution], float] = lambda fn: 1.0
-    num_outputs: int = 0
+    has_outputs: bool = False
     quantity: Callable[[Distribution, Array], Array] = lambda fn, eta: eta
 
 
@@ -135,7 +135,7 @@ LIKELIHOODS = (
         lambda fn, eta, value: jnp.ones((1,)),
         lambda fn, value: _LIKELY * (jax.nn.one_hot(value, fn.logits.shape[-1]) - 1.0 / fn.logits.shape[-1]),
         factor=lambda fn: 1.0 / fn.logits.shape[-1],
-        num_outputs=1,
+        has_outputs=True,
     ),
     Likelihood(
         "location",
@@ -275,7 +275,7 @@ class Observation(NamedTuple):
 
     def weight(self, predictor: Array) -> Array:
         """Curvature of the weighted log density; the last axis may be 1."""
-        value = self.value[..., None] if self.kind.num_outputs else self.value
+        value = self.value[..., None] if self.kind.has_outputs else self.value
         return self.entry_weight * self.kind.weight(self.fn, predictor, value)
 
     @property
@@ -308,7 +308,7 @@ def observation(site: Any) -> Observation | None:
     value = jnp.asarray(site["value"])
     if masks:
         value = jnp.where(weight > 0, value, fn.support.feasible_like(value))
-    outputs = kind.predictor(fn).shape[-1:] if kind.num_outputs else ()
+    outputs = kind.predictor(fn).shape[-1:] if kind.has_outputs else ()
     predictor = jnp.broadcast_to(kind.predictor(fn), shape + outputs)
     return Observation(kind, fn, value, predictor, weight[..., None] if outputs else weight)
 
