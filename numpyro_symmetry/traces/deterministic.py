@@ -31,6 +31,8 @@ from numpyro_symmetry.traces.mixing import evenly
 # of its size: the trace may have been computed in single precision, or on another machine
 _SPREAD_AGAIN, _SIZE_AGAIN = 1e-2, 1e-5
 _AGAIN = _SPREAD_AGAIN, _SIZE_AGAIN, 0.99
+# or up to so many times what rounding was seen to do: a long sum of logs leaves a probability fewer digits than it has
+_ROUNDING_AGAIN = 10
 # two runs of the same program differ by the order of their sums alone
 _SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
 _MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
@@ -189,6 +191,9 @@ def carry(
         kept = kept if kept and not _is_as_likely(model, latent, anew, roles.discrete) else []
         other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
         if_other = compute(model, latent | other, sites) if kept else old
+        like = [site for site in sites if site in old and old[site].shape == draws[site].shape]
+        unlike = [site for site in like if not _agree(old[site], draws[site], *_AGAIN)]
+        rounding = _rounding(model, latent, {site: old[site] for site in unlike})
     except Exception as error:  # whatever a model says of draws that are not its own
         why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
@@ -211,7 +216,7 @@ def carry(
         if site not in old or old[site].shape != held.shape:
             got = old[site].shape[1:] if site in old else "nothing"
             left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}; {_REMEDY}"
-        elif not _agree(old[site], held, *_AGAIN):
+        elif site in rounding and not _agree(old[site], held, *_AGAIN, rounding[site]):
             other = "it computes other values, being given other data or drawing what the trace does not hold"
             left_out[site] = f"{other}; {_REMEDY}"
         elif (stays := _is_same(old[site], new[site])) and _is_same(old[site][:few], any_labels[site]):
@@ -230,6 +235,22 @@ def carry(
 def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
     """What a model computes at given draws ``(draw, *event)``, in the draws' own precision."""
     return _read(model, latent, lambda trace: {site: trace[site]["value"] for site in sites if site in trace})
+
+
+def _rounding(model: Model, latent: Arrays, computed: Arrays) -> Arrays:
+    """How far computed values may be off, at no draw and in no entry more than they were seen to be there."""
+    if not computed:
+        return {}
+    in_full = {site: value.astype(np.float64) if is_floating(value.dtype) else value for site, value in latent.items()}
+    exact = compute(model, in_full, computed)
+
+    def most(site: str) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            off = np.nan_to_num(np.abs(computed[site] - exact[site].astype(float)), posinf=0.0)
+        at_draw = off.max(tuple(range(1, off.ndim)), keepdims=True)
+        return _ROUNDING_AGAIN * np.minimum(at_draw, off.max(0))
+
+    return {site: most(site) for site in computed}
 
 
 def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> list[str]:
@@ -302,8 +323,8 @@ def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
     return _agree(a, b, _SPREAD_SAME, _ROUNDINGS_SAME * rounding_of(b.dtype), 1.0)
 
 
-def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float) -> bool:
-    """Whether a share of all draws ``(draw, *event)`` agrees, up to shares of each entry's spread and size."""
+def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float, rounding: Any = 0.0) -> bool:
+    """Whether a share of all draws ``(draw, *event)`` agrees, up to rounding and shares of entries' spread and size."""
     if not is_floating(a.dtype) or not is_floating(b.dtype):
         close = a == b
     else:
@@ -311,6 +332,6 @@ def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share
         with np.errstate(invalid="ignore"):
             # a median: a few large values must not lend their size to the others
             spread = np.nan_to_num(np.median(np.abs(b - np.median(b, 0)), 0), nan=0.0, posinf=0.0)
-            close = (np.abs(a - b) <= of_spread * spread + of_size * np.abs(b)) & np.isfinite(b)
+            close = (np.abs(a - b) <= of_spread * spread + of_size * np.abs(b) + rounding) & np.isfinite(b)
         close |= (a == b) | (np.isnan(a) & np.isnan(b))
     return bool(close.reshape(len(close), -1).all(1).mean() >= share)

@@ -1,5 +1,6 @@
 """What follows from relabelled sites: moved with them, computed again, or left out with a word; never stale."""
 
+import contextlib
 import functools
 import pickle
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.special
 import xarray as xr
 from numpyro import handlers
 from numpyro.infer import HMC, MCMC
@@ -264,6 +266,33 @@ def test_other_data_is_told_from_the_data_they_were_computed_with():
         null=False,
     )
     np.testing.assert_allclose(out.data["precision"], out.data["scale"] ** -2, rtol=1e-5)
+
+
+def of_long_sums(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([2]).to_event(1))
+    log_densities = -((y[:, None] - loc) ** 2) / 2
+    numpyro.deterministic("probability", jax.nn.softmax(jnp.cumsum(log_densities.at[0].add(-1e3), 0), -1))
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0).expand(y.shape).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.2])
+def test_rounding_of_long_sums_is_told_from_other_data(off):
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=100).astype(np.float32)
+    loc = (np.array([-1, 1]) + 0.01 * rng.normal(size=(4, 50, 2))).astype(np.float32)
+    loc[0] = loc[0, :, ::-1]
+    running = np.cumsum(-((y[:, None].astype(float) - loc[:, :, None]) ** 2) / 2, 2)
+    probability = scipy.special.softmax(running, -1).astype(np.float32)
+    y[50] += off
+    raw = {"loc": loc, "probability": probability}
+    words = contextlib.nullcontext() if off == 0 else pytest.warns(SymmetryWarning, match="'probability' is computed")
+    with words:
+        out = rebase(raw, Symmetry.mixture("loc"), order_by="loc", model=of_long_sums, model_args=(y,), null=False)
+    if off == 0:
+        moved = np.where(np.arange(4)[:, None, None, None] == 0, probability[..., ::-1], probability)
+        np.testing.assert_allclose(out.data["probability"], moved, rtol=2e-3)
+    else:
+        assert "probability" not in out.data
 
 
 def test_axes_without_a_model_move_with_the_labels():
