@@ -191,13 +191,12 @@ def carry(
         kept = kept if kept and not _is_as_likely(model, latent, anew, roles.discrete) else []
         other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
         if_other = compute(model, latent | other, sites) if kept else old
-        like = [site for site in sites if site in old and old[site].shape == draws[site].shape]
-        unlike = [site for site in like if not _agree(old[site], draws[site], *_AGAIN)]
-        rounding = _rounding(model, latent, {site: old[site] for site in unlike})
+        others = _others(model, latent, old, {site: draws[site] for site in sites})
+        torn = _others(model, anew, new, {site: relabelled.moved[site] for site in named})
     except Exception as error:  # whatever a model says of draws that are not its own
         why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
-    if torn := [site for site in named if not _agree(new[site], relabelled.moved[site], *_AGAIN)]:
+    if torn:
         why = (
             f"the symmetry names {torn}, which the model computes from latent sites that keep their labels: name these"
         )
@@ -216,9 +215,9 @@ def carry(
         if site not in old or old[site].shape != held.shape:
             got = old[site].shape[1:] if site in old else "nothing"
             left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}; {_REMEDY}"
-        elif site in rounding and not _agree(old[site], held, *_AGAIN, rounding[site]):
-            other = "it computes other values, being given other data or drawing what the trace does not hold"
-            left_out[site] = f"{other}; {_REMEDY}"
+        elif site in others:
+            why = "it computes other values, being given other data or drawing what the trace does not hold"
+            left_out[site] = f"{why}; {_REMEDY}"
         elif (stays := _is_same(old[site], new[site])) and _is_same(old[site][:few], any_labels[site]):
             continue
         elif not _is_same(old[site], if_other[site]):
@@ -237,20 +236,25 @@ def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
     return _read(model, latent, lambda trace: {site: trace[site]["value"] for site in sites if site in trace})
 
 
-def _rounding(model: Model, latent: Arrays, computed: Arrays) -> Arrays:
-    """How far computed values may be off, at no draw and in no entry more than they were seen to be there."""
-    if not computed:
-        return {}
-    in_full = {site: value.astype(np.float64) if is_floating(value.dtype) else value for site, value in latent.items()}
-    exact = compute(model, in_full, computed)
+def _others(model: Model, latent: Arrays, computed: Arrays, held: Arrays) -> list[str]:
+    """Sites whose computed values are others than those held, of one shape, by more than rounding explains.
 
-    def most(site: str) -> np.ndarray:
+    It explains, at no draw and in no entry, more than it was seen to do there.
+    """
+    pairs = {site: (computed[site], value) for site, value in held.items() if site in computed}
+    unlike = [site for site, (a, b) in pairs.items() if a.shape == b.shape and not _agree(a, b, *_AGAIN)]
+    if not unlike:
+        return []
+    in_full = {site: value.astype(np.float64) if is_floating(value.dtype) else value for site, value in latent.items()}
+    exact = compute(model, in_full, unlike)
+
+    def rounding(site: str) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             off = np.nan_to_num(np.abs(computed[site] - exact[site].astype(float)), posinf=0.0)
         at_draw = off.max(tuple(range(1, off.ndim)), keepdims=True)
         return _ROUNDING_AGAIN * np.minimum(at_draw, off.max(0))
 
-    return {site: most(site) for site in computed}
+    return [site for site in unlike if not _agree(*pairs[site], *_AGAIN, rounding(site))]
 
 
 def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> list[str]:
