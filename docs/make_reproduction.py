@@ -20,7 +20,9 @@ For those who know the papers, and wonder what of them can be relied on. Claims 
 [arXiv:2401.00611](https://arxiv.org/abs/2401.00611)) and Metodiev et al. (2025,
 [arXiv:2504.21812](https://arxiv.org/abs/2504.21812)), each with what was run here and what came out. This page is written by
 `docs/make_reproduction.py` from the runs recorded in `tests/reproduction/results`, with versions and, but for the oldest (Rossi,
-Xiao, UCI), commit and day. Numbers in the tables are computed from them, and so are verdicts (`claims.py` and `evidence_claims.py` in `tests/reproduction`);
+Xiao, UCI), commit and day. Most were made with jaxlib 0.10.2, which computes some large sums wrongly ({doc}`sharp-bits`): wherever
+a record keeps both, the bound of a symmetrized fit was compared with the loss that it was trained to, and the one run that was off was made again.
+Numbers in the tables are computed from them, and so are verdicts (`claims.py` and `evidence_claims.py` in `tests/reproduction`);
 the wording is ours. Runs are the size of a laptop: where a paper's own setting is out of reach or
 not given, the settings column says what was taken instead, and a verdict is one on that setting. Numbers after ± are
 standard errors over seeds or splits, or Monte Carlo errors where one pair of fits was run: these do not tell how two pairs differ.

@@ -115,9 +115,11 @@ def lost_to_rounding(log_densities: ArrayLike, error: float) -> str:
     )
 
 
-def are_few(shape: float, number: float) -> bool:
-    """Whether few weights are most of their mean, by their `pareto_shape` and `effective_number`."""
-    return shape > _HEAVY or number < _FEWEST_EFFECTIVE
+def doubt_in_words(shape: float, number: float) -> str:
+    """Why the error of a mean of weights is not to be trusted, by their `pareto_shape` and `effective_number`."""
+    if number < _FEWEST_EFFECTIVE:
+        return "few draws are most of it"
+    return "the tail of the weights is heavy" if shape > _HEAVY else ""
 
 
 def _relative(log_weights: ArrayLike) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from numpyro_symmetry.entropy.importance import are_few, shape_in_words
+from numpyro_symmetry.entropy.importance import doubt_in_words, shape_in_words
 from numpyro_symmetry.evidence.doubts import is_by_few
 from numpyro_symmetry.symmetry import as_html
 
@@ -78,9 +78,9 @@ class LogEvidence(NamedTuple):
         above = f" ≤ {upper}" if math.isfinite(self.upper) else ""
         # a bridge weighs no draw by more than its share of either density: of it only the bounds are means of weights
         whose = "the error" if self.method == "importance" else "the errors of the bounds"
-        few = are_few(self.pareto_shape, self.effective)
-        few = few or is_by_few(self.method, self.effective, self.num_draws, self.pareto_shape)
-        doubt = f": few of them are most of the weight, so do not trust {whose}" if few else ""
+        few = is_by_few(self.method, self.effective, self.num_draws, self.pareto_shape)
+        why = doubt_in_words(self.pareto_shape, self.effective) or ("these are few" if few else "")
+        doubt = f": {why}, so do not trust {whose}" if why else ""
         return (
             f"log p(data) = {value} nats by {self.method}; {lower} ≤ log p(data){above} in expectation\n"
             f"{information}; {self.effective:.0f} of the proposal's draws are effective, "

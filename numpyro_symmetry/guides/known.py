@@ -22,10 +22,13 @@ from numpyro_symmetry.models import Model, refuse_misfit
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.symmetry import SymmetryError, warn
 from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_traced
+from numpyro_symmetry.symmetry.nouns import MODEL
 
 # by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
 KnownArguments = dict[str, Any]
 _PLAIN = (bool, int, float, complex, str, bytes)
+_IN_TRAINING = "; a guide takes them one by one, as in training: guide.sample_posterior(rng_key, params, x, y)"
+_OF_GUIDE = MODEL._replace(one_by_one=_IN_TRAINING, if_bare="")
 
 
 def known_arguments(model: Model, *, numbers_too: bool) -> KnownArguments:
@@ -102,7 +105,7 @@ class SeenArray(NamedTuple):
 
 def seen_in(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, SeenArray]:
     """The arrays among a model's arguments by name, as in ``x`` or ``data['x']``."""
-    refuse_misfit(model, args, kwargs)
+    refuse_misfit(model, args, kwargs, of=_OF_GUIDE)
     args, kwargs = gathered((args, kwargs))
     return {
         name + jax.tree_util.keystr(path): SeenArray(jnp.shape(leaf), _fingerprint(leaf))

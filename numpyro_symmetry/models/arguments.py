@@ -138,14 +138,10 @@ def refuse_misfit(
         takes, why = ", ".join(map(str, signature.parameters.values())), _misfit(signature, args, kwargs)
     if why is not None:
         is_bare = not args and not kwargs
-        of_function = (
-            " Is it a function of parameters and no NumPyro model? Then pass one set of these, and say so by argnum=0, "
-            "as in find_symmetry(function, (parameters,), argnum=0), whose result other functions take as symmetry=."
-        )
         raise TypeError(
             f"The {of.whole} {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as "
-            f"model_args={of.arguments}{of.one_by_one}.{of_function * is_bare}"
+            f"model_args={of.arguments}{of.one_by_one}.{of.if_bare * is_bare}"
         ) from error
 
 

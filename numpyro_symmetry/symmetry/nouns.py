@@ -29,6 +29,8 @@ class Nouns(NamedTuple):
         What is expected, as a callable.
     arguments, one_by_one
         How its arguments are given, and where else in another way.
+    if_bare
+        What may be meant where it is given none.
     mask
         How a mask is given, behind "as an argument".
     """
@@ -43,6 +45,7 @@ class Nouns(NamedTuple):
     kind: str
     arguments: str
     one_by_one: str
+    if_bare: str
     mask: str
 
     def named(self, name: str) -> str:
@@ -61,6 +64,10 @@ MODEL = Nouns(
     kind="a NumPyro model, a function that samples sites",
     arguments="(x, y)",
     one_by_one=", or one by one where a guide takes them, as SVI does",
+    if_bare=(
+        " Is it a function of parameters and no NumPyro model? Then pass one set of these, and say so by argnum=0, "
+        "as in find_symmetry(function, (parameters,), argnum=0), whose result other functions take as symmetry=."
+    ),
     mask=" (numpyro.handlers.mask)",
 )
 FUNCTION = Nouns(
@@ -74,6 +81,7 @@ FUNCTION = Nouns(
     kind="a function of arrays, such as a network's apply",
     arguments="(params, x)",
     one_by_one="",
+    if_bare="",
     mask="",
 )
 

@@ -31,6 +31,8 @@ from numpyro_symmetry.traces.mixing import evenly
 # of its size: the trace may have been computed in single precision, or on another machine
 _SPREAD_AGAIN, _SIZE_AGAIN = 1e-2, 1e-5
 _AGAIN = _SPREAD_AGAIN, _SIZE_AGAIN, 0.99
+# or up to so many times what rounding was seen to do: a long sum of logs leaves a probability fewer digits than it has
+_ROUNDING_AGAIN = 10
 # two runs of the same program differ by the order of their sums alone
 _SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
 _MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
@@ -189,10 +191,12 @@ def carry(
         kept = kept if kept and not _is_as_likely(model, latent, anew, roles.discrete) else []
         other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
         if_other = compute(model, latent | other, sites) if kept else old
+        others = _others(model, latent, old, {site: draws[site] for site in sites})
+        torn = _others(model, anew, new, {site: relabelled.moved[site] for site in named})
     except Exception as error:  # whatever a model says of draws that are not its own
         why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
-    if torn := [site for site in named if not _agree(new[site], relabelled.moved[site], *_AGAIN)]:
+    if torn:
         why = (
             f"the symmetry names {torn}, which the model computes from latent sites that keep their labels: name these"
         )
@@ -211,9 +215,9 @@ def carry(
         if site not in old or old[site].shape != held.shape:
             got = old[site].shape[1:] if site in old else "nothing"
             left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}; {_REMEDY}"
-        elif not _agree(old[site], held, *_AGAIN):
-            other = "it computes other values, being given other data or drawing what the trace does not hold"
-            left_out[site] = f"{other}; {_REMEDY}"
+        elif site in others:
+            why = "it computes other values, being given other data or drawing what the trace does not hold"
+            left_out[site] = f"{why}; {_REMEDY}"
         elif (stays := _is_same(old[site], new[site])) and _is_same(old[site][:few], any_labels[site]):
             continue
         elif not _is_same(old[site], if_other[site]):
@@ -230,6 +234,27 @@ def carry(
 def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
     """What a model computes at given draws ``(draw, *event)``, in the draws' own precision."""
     return _read(model, latent, lambda trace: {site: trace[site]["value"] for site in sites if site in trace})
+
+
+def _others(model: Model, latent: Arrays, computed: Arrays, held: Arrays) -> list[str]:
+    """Sites whose computed values are others than those held, of one shape, by more than rounding explains.
+
+    It explains, at no draw and in no entry, more than it was seen to do there.
+    """
+    pairs = {site: (computed[site], value) for site, value in held.items() if site in computed}
+    unlike = [site for site, (a, b) in pairs.items() if a.shape == b.shape and not _agree(a, b, *_AGAIN)]
+    if not unlike:
+        return []
+    in_full = {site: value.astype(np.float64) if is_floating(value.dtype) else value for site, value in latent.items()}
+    exact = compute(model, in_full, unlike)
+
+    def rounding(site: str) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            off = np.nan_to_num(np.abs(computed[site] - exact[site].astype(float)), posinf=0.0)
+        at_draw = off.max(tuple(range(1, off.ndim)), keepdims=True)
+        return _ROUNDING_AGAIN * np.minimum(at_draw, off.max(0))
+
+    return [site for site in unlike if not _agree(*pairs[site], *_AGAIN, rounding(site))]
 
 
 def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> list[str]:
@@ -302,8 +327,8 @@ def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
     return _agree(a, b, _SPREAD_SAME, _ROUNDINGS_SAME * rounding_of(b.dtype), 1.0)
 
 
-def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float) -> bool:
-    """Whether a share of all draws ``(draw, *event)`` agrees, up to shares of each entry's spread and size."""
+def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float, rounding: Any = 0.0) -> bool:
+    """Whether a share of all draws ``(draw, *event)`` agrees, up to rounding and shares of entries' spread and size."""
     if not is_floating(a.dtype) or not is_floating(b.dtype):
         close = a == b
     else:
@@ -311,6 +336,6 @@ def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share
         with np.errstate(invalid="ignore"):
             # a median: a few large values must not lend their size to the others
             spread = np.nan_to_num(np.median(np.abs(b - np.median(b, 0)), 0), nan=0.0, posinf=0.0)
-            close = (np.abs(a - b) <= of_spread * spread + of_size * np.abs(b)) & np.isfinite(b)
+            close = (np.abs(a - b) <= of_spread * spread + of_size * np.abs(b) + rounding) & np.isfinite(b)
         close |= (a == b) | (np.isnan(a) & np.isnan(b))
     return bool(close.reshape(len(close), -1).all(1).mean() >= share)

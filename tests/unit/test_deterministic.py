@@ -1,5 +1,6 @@
 """What follows from relabelled sites: moved with them, computed again, or left out with a word; never stale."""
 
+import contextlib
 import functools
 import pickle
 from dataclasses import replace
@@ -10,15 +11,17 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import scipy.special
 import xarray as xr
 from numpyro import handlers
 from numpyro.infer import HMC, MCMC
 from numpyro.infer.reparam import LocScaleReparam
 
 from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, rebase
+from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Finding, Hard
 from numpyro_symmetry.traces.carrying import still_of
-from numpyro_symmetry.traces.deterministic import NOTHING, of_every_element
+from numpyro_symmetry.traces.deterministic import NOTHING, Labelled, carry, of_every_element, roles_of
 from tests.support import traces
 from tests.unit.test_rebase import container, dataset, with_group
 
@@ -264,6 +267,45 @@ def test_other_data_is_told_from_the_data_they_were_computed_with():
         null=False,
     )
     np.testing.assert_allclose(out.data["precision"], out.data["scale"] ** -2, rtol=1e-5)
+
+
+def of_long_sums(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([2]).to_event(1))
+    log_densities = -((y[:, None] - loc) ** 2) / 2
+    numpyro.deterministic("sum", loc.sum())
+    numpyro.deterministic("probability", jax.nn.softmax(jnp.cumsum(log_densities.at[0].add(-1e3), 0), -1))
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0).expand(y.shape).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.2])
+def test_rounding_of_long_sums_is_told_from_other_data(off):
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=100).astype(np.float32)
+    loc = (np.array([-1, 1]) + 5e-4 * rng.normal(size=(4, 50, 2))).astype(np.float32)
+    loc[0] = loc[0, :, ::-1]
+    running = np.cumsum(-((y[:, None].astype(float) - loc[:, :, None]) ** 2) / 2, 2)
+    probability = scipy.special.softmax(running, -1).astype(np.float32)
+    y[50] += off
+    raw = {"loc": loc, "probability": probability}
+    words = contextlib.nullcontext() if off == 0 else pytest.warns(SymmetryWarning, match="'probability' is computed")
+    options = {"order_by": "loc", "model": of_long_sums, "model_args": (y,), "null": False}
+    with words:
+        out = rebase(raw, Symmetry.mixture("loc"), **options)
+    if off:
+        assert "probability" not in out.data
+        return
+    moved = np.where(np.arange(4)[:, None, None, None] == 0, probability[..., ::-1], probability)
+    np.testing.assert_allclose(out.data["probability"], moved, rtol=2e-3)
+    # nor is it torn from the latent sites where the symmetry names it
+    model, named = Model(of_long_sums, (y,), {}), Symmetry({"loc": ("component",), "probability": (None, "component")})
+    before, after = (
+        {"loc": one["loc"].reshape(-1, 2), "probability": one["probability"].reshape(-1, 100, 2)}
+        for one in (raw, {"loc": out.data["loc"], "probability": moved})
+    )
+    relabelled = Labelled({"component": out.elements["component"].reshape(-1, 2)}, after)
+    draws = before | {"sum": before["loc"].sum(-1)}
+    found = carry(model, roles_of(model), draws, ["sum"], named.bind(before), relabelled, relabelled)
+    assert not found.left_out
 
 
 def test_axes_without_a_model_move_with_the_labels():

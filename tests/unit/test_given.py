@@ -84,6 +84,7 @@ OTHER = {
     "by name": ((X,), {"y": Y[:4]}, r"trained on; here y has shape \(4,\) and had \(12,\)\."),
     "no targets": ((X[:4],), {}, r"x has shape \(4, 2\) and had \(12, 2\); y is not there and had \(12,\)"),
     "too much": ((X, Y, Y), {}, "does not fit its arguments: too many"),
+    "nothing": ((), {}, r"missing .* 'x'\. .* as in training: guide\.sample_posterior\(rng_key, params, x, y\)\.$"),
 }
 
 

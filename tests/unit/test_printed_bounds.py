@@ -7,30 +7,34 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import SymmetryWarning
+from numpyro_symmetry.entropy.importance import shape_in_words
 from numpyro_symmetry.evidence import LogEvidence
 from numpyro_symmetry.evidence.bridge import Estimate
 from numpyro_symmetry.evidence.doubts import warn_if_unreliable
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.symmetrized.bounds import Particles, summarise
 
-DOUBT = "few draws are most of it, so do not trust its error"
+FEW, HEAVY = "few draws are most of it", "the tail of the weights is heavy"
 QUANTILES = (np.arange(400) + 0.5) / 400
 WEIGHTS = {
-    "equal": (np.zeros(400), False),
-    "light tail": (-(np.log(1.0 - QUANTILES) ** 2), False),
-    "heavy tail": (-1.5 * np.log(1.0 - QUANTILES), True),
-    "few draws": (np.linspace(0.0, 0.1, 12), False),
-    "few of few": (-5.0 * np.arange(12.0), True),
+    "equal": (np.zeros(400), None),
+    "light tail": (-(np.log(1.0 - QUANTILES) ** 2), None),
+    "heavy tail": (-0.9 * np.log(1.0 - QUANTILES), HEAVY),
+    "heavy tail of few": (-1.5 * np.log(1.0 - QUANTILES), FEW),
+    "few draws": (np.linspace(0.0, 0.1, 12), None),
+    "few of few": (-5.0 * np.arange(12.0), FEW),
 }
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_bound_by_few_weights_says_so(name):
-    log_weights, is_doubtful = WEIGHTS[name]
+    log_weights, doubt = WEIGHTS[name]
     origin = Origin((), {}, jnp.zeros(len(log_weights)))
     particles = Particles(log_weights, log_weights, np.zeros((len(log_weights), 2)), origin)
-    assert (DOUBT in str(summarise(particles, 0.0, is_whole=True))) == is_doubtful
-    assert DOUBT not in str(summarise(particles, 0.0, is_whole=False))
+    said = f"{doubt}, so do not trust its error" if doubt else "effective number"
+    assert said in str(summarise(particles, 0.0, is_whole=True))
+    assert ("trust" in str(summarise(particles, 0.0, is_whole=True))) == bool(doubt)
+    assert "trust" not in str(summarise(particles, 0.0, is_whole=False))
     is_known = len(log_weights) > 20
     assert ("Pareto shape unknown (it takes 21 draws)" in str(summarise(particles, 0.0, is_whole=True))) != is_known
 
@@ -50,14 +54,14 @@ def test_bounds_of_the_same_numbers_are_equal():
     assert "I = 0.50 ± 0.06 … 0.80 ± 0.06 of log|G| = 2.00; 3 draws" in str(bounds())
 
 
-RESTS_ON = [(200.0, 0.71, True), (9.9, 0.3, True), (10.0, 0.7, False), (50.0, np.nan, False)]
+RESTS_ON = [(200.0, 0.71, HEAVY), (9.9, 0.3, FEW), (9.9, 0.71, FEW), (10.0, 0.7, None), (50.0, np.nan, None)]
 
 
 @pytest.mark.parametrize(("method", "whose"), [("importance", "the error"), ("bridge", "the errors of the bounds")])
-@pytest.mark.parametrize(("number", "shape", "is_doubtful"), RESTS_ON)
-def test_an_evidence_by_few_weights_says_whose_error_is_not_to_be_trusted(number, shape, is_doubtful, method, whose):
+@pytest.mark.parametrize(("number", "shape", "why"), RESTS_ON)
+def test_an_evidence_by_few_weights_says_whose_error_is_not_to_be_trusted(number, shape, why, method, whose):
     found = LogEvidence(-3.0, 0.1, -3.1, 0.1, -2.9, 0.1, 0.0, 0.0, number, shape, method)
-    assert str(found).endswith(f"do not trust {whose}") == is_doubtful
+    assert str(found).endswith(f": {why}, so do not trust {whose}" if why else shape_in_words(shape))
     assert "trust" not in str(found._replace(method="laplace"))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.entropy.importance import are_few, effective_number, log_mean, pareto_shape, shape_in_words
+from numpyro_symmetry.entropy.importance import doubt_in_words, effective_number, log_mean, pareto_shape, shape_in_words
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry import as_html
 from numpyro_symmetry.symmetry.shown import counted
@@ -210,8 +210,8 @@ class ElboBounds:
                 f"; importance-weighted {_signed(self.importance_weighted, self.importance_weighted_error)}, "
                 f"{shape_in_words(self.pareto_shape)}, effective number {self.effective_number:.0f}"
             )
-            if are_few(self.pareto_shape, self.effective_number):
-                weighted += ": few draws are most of it, so do not trust its error"
+            if doubt := doubt_in_words(self.pareto_shape, self.effective_number):
+                weighted += f": {doubt}, so do not trust its error"
         draws = counted(self.num_particles, "draw")
         return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {draws}{weighted})"
 
