@@ -127,6 +127,15 @@ def rename(values: np.ndarray, part: Hard) -> np.ndarray:
     return np.where(known, renamed, flat).reshape(values.shape)
 
 
+def refuse_trivial(symmetry: Symmetry) -> None:
+    """Refuse a symmetry without groups."""
+    if not symmetry.groups:
+        raise SymmetryError(
+            "The symmetry is trivial: there is nothing to relabel. The draws are right as they are, for ArviZ's own "
+            "summaries and diagnostics."
+        )
+
+
 def refuse_no_labels(site: str, values: np.ndarray, group: str, size: int) -> None:
     """Refuse values that are no labels from zero: fractions, or labels counted from one.
 

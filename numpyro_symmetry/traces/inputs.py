@@ -21,7 +21,7 @@ from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.symmetry.named import DRAWS, groups_on
 from numpyro_symmetry.symmetry.shown import counted
-from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
+from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, refuse_trivial, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.named import refuse_names_at_odds
 
@@ -37,8 +37,7 @@ def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
     if trace.num_draws == 0:
         raise SymmetryError(f"There are no draws: the leading dimensions are {trace.leading}.")
     bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
-    if not bound.groups:
-        raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
+    refuse_trivial(bound)
     bound = on_every_axis(bound, {site: trace.values[site].ndim - len(trace.leading) for site in bound.axes})
     if not bound.findings:  # those of a model were not read by the names of dimensions
         refuse_names_at_odds(trace.dims, bound.axes)

@@ -37,7 +37,7 @@ from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, then, to_element
 from numpyro_symmetry.symmetry.named import groups_on, names_of, refuse_other_names
 from numpyro_symmetry.symmetry.plain import warn_of_torn
-from numpyro_symmetry.traces.acting import act
+from numpyro_symmetry.traces.acting import act, refuse_trivial
 from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.costs import GaussianCost, PlainDraws, refuse_no_cost
@@ -267,8 +267,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     view = PlainView.of(bound, draws, with_single=True, nested=True)
     warn_of_torn(view, "relabelled", ". Relabel the other")
     plain = view.symmetry
-    if not plain.groups:
-        raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
+    refuse_trivial(plain)
     source = Side.of_pieces(in_pieces(draws, view), trace.leading, view)
     rng = np.random.default_rng(options.seed)
     effort = SearchEffort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))

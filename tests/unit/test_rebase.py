@@ -1102,7 +1102,7 @@ def test_a_single_component_is_rebased_and_orbits_of_one_are_nothing_to_relabel(
     out = rebase(draws, Symmetry.mixture("loc"))
     np.testing.assert_array_equal(out.data["loc"], draws["loc"])
     assert out.elements["component"].shape == (50, 1)
-    with pytest.raises(SymmetryError, match="nothing to relabel"):
+    with pytest.raises(SymmetryError, match="nothing to relabel. The draws are right as they are"):
         rebase({"loc": np.zeros((50, 2))}, Symmetry({"loc": ("unit",)}, orbits={"unit": (0, 1)}))
 
 
