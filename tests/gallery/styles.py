@@ -41,12 +41,19 @@ def scan_over_units(x, y):
     observe(mean, y)
 
 
-@CASES.add("map-over-components", "S4", Y, by_numbers=True)
+@CASES.add("map-over-components", "S4", Y)
 def map_over_components(y):
     """lax.map over components, logsumexp over what it gives."""
     loc, w = normal("loc", 4, scale=3), weights(4)
     parts = lax.map(lambda p: jnp.log(p[0]) + dist.Normal(p[1], 1.0).log_prob(y), (w, loc))
     numpyro.factor("obs", jax.scipy.special.logsumexp(parts, axis=0).sum())
+
+
+@CASES.add("gates-by-columns", "S5", X, Y)
+def gates_by_columns(x, y):
+    """lax.map over the columns of a kernel in which gates stand beside the values of units."""
+    gate, value = jnp.split(lax.map(lambda w: x @ w, normal("w", 3, 10).T), 2)
+    observe(normal("v", 5) @ (jax.nn.sigmoid(gate) * value), y)
 
 
 @CASES.add("list-of-units", "S4", X, Y, by_numbers=True)

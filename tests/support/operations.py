@@ -824,13 +824,21 @@ row(
     ((4, 3), (3, 3)),
     ". a, a a -> a, . a",
 )
-row("a map", "scan", lambda x, w: lax.map(lambda row: jnp.tanh(row) * w, x), ((4, 3), (3,)), ". a, a -> . a")
+row("a map", "scan", lambda x, w: lax.map(lambda row: jnp.tanh(row) * w, x), ((4, 3), (3,)), "b a, a -> b a")
+row("a map beside its own axis", "scan", lambda x: lax.map(lambda k: (k * x).sum() + x, x), ((4,),), "a -> a a")
+row(
+    "a map whose steps are told apart",
+    "scan",
+    lambda x: lax.map(lambda given: given[0] * given[1], (x, jnp.array([1.0, 2.0, 2.0, 2.0]))),
+    ((4,),),
+    "a[1,3] -> a[1,3]",
+)
 row(
     "a loop that carries a constant along",
     "scan",
     lambda x: lax.scan(lambda c, x: (c, x * c), np.array([1.0, 2.0, 2.0]), x)[1],
     ((4, 3),),
-    ". a[1,2] -> . a[1,2]",
+    "b a[1,2] -> b a[1,2]",
 )
 row(
     "a loop that turns what it carries",

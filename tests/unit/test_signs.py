@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import log_density
 
@@ -607,6 +608,9 @@ def masked(x):
             [{0, 1}],
         ),
         (lambda a, b, x: (1 - jax.scipy.special.erfc(a)) * b, [{0, 1}]),
+        # named, or put elsewhere, and otherwise as it is
+        (lambda a, b, x: checkpoint_name(jax.device_put(jnp.tanh(a)), "here") * b, [{0, 1}]),
+        (lambda a, b, x: jax.nn.hard_tanh(checkpoint_name(a, "here")) * b, [{0, 1}]),
         (lambda a, b, x: jnp.tanh(a) + jnp.tanh(-a) + jnp.clip(b, -1, 1) + jnp.clip(-b, -1, 1), [{0}, {1}]),
         # put together from pieces
         (lambda a, b, x: jax.nn.hard_tanh(a) * b, [{0, 1}]),
