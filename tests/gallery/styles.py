@@ -56,6 +56,29 @@ def gates_by_columns(x, y):
     observe(normal("v", 5) @ (jax.nn.sigmoid(gate) * value), y)
 
 
+@CASES.add("experts-in-a-scan", "(S4)^3 x S3", X, Y, signed="(±S4)^3 x S3", by_numbers=True)
+def experts_in_a_scan(x, y):
+    """Experts of four units each and their gates, added up one after the other."""
+
+    def step(sums, expert):
+        gate, w, v = expert
+        weight = jnp.exp(x @ gate)
+        return (sums[0] + weight * (jnp.tanh(x @ w) @ v), sums[1] + weight), None
+
+    experts = normal("gate", 3, 3), normal("w", 3, 3, 4), normal("v", 3, 4)
+    (total, weight), _ = lax.scan(step, (jnp.zeros(12), jnp.zeros(12)), experts)
+    observe(total / weight, y)
+
+
+@CASES.add("gates-one-by-one", "(S4)^3 x S3", X, Y, signed="(±S4)^3 x S3", by_numbers=True)
+def gates_one_by_one(x, y):
+    """Three experts of four units, their gates taken apart index by index."""
+    gate, w = normal("gate", 3, 3), normal("w", 3, 3, 4)
+    weights = jax.nn.softmax(jnp.stack([x @ gate[:, k] for k in range(3)], -1))
+    experts = (jnp.tanh(jnp.einsum("ni,eiu->neu", x, w)) * normal("v", 3, 4)).sum(-1)
+    observe((weights * experts).sum(-1), y)
+
+
 @CASES.add("list-of-units", "S4", X, Y, by_numbers=True)
 def list_of_units(x, y):
     """Units in a Python list, stacked and summed."""
