@@ -303,6 +303,16 @@ def units_written_beside_an_intercept(x, y):
     observe(units @ normal("v", 6), y)
 
 
+@CASES.add("blocks-with-their-own-on-the-diagonal", "S3", (gaussian(48, 6, 6) > 0).astype(int))
+def blocks_with_their_own_on_the_diagonal(a):
+    """Blocks of nodes: a chance within each, written to the diagonal, and one between any two."""
+    member = numpyro.sample("member", dist.Dirichlet(jnp.ones(3)).expand([6]).to_event(1))
+    within = numpyro.sample("within", dist.Beta(2.0, 1.0).expand([3]).to_event(1))
+    between = jnp.full((3, 3), numpyro.sample("between", dist.Beta(1.0, 2.0)))
+    chance = member @ jnp.fill_diagonal(between, within, inplace=False) @ member.T
+    numpyro.sample("obs", dist.Bernoulli(chance).to_event(2), obs=a)
+
+
 @CASES.add("units-written-in-turn", "S2 x S3", X, Y)
 def units_written_in_turn(x, y):
     """Two layers written side by side."""
