@@ -41,12 +41,42 @@ def scan_over_units(x, y):
     observe(mean, y)
 
 
-@CASES.add("map-over-components", "S4", Y, by_numbers=True)
+@CASES.add("map-over-components", "S4", Y)
 def map_over_components(y):
     """lax.map over components, logsumexp over what it gives."""
     loc, w = normal("loc", 4, scale=3), weights(4)
     parts = lax.map(lambda p: jnp.log(p[0]) + dist.Normal(p[1], 1.0).log_prob(y), (w, loc))
     numpyro.factor("obs", jax.scipy.special.logsumexp(parts, axis=0).sum())
+
+
+@CASES.add("gates-by-columns", "S5", X, Y)
+def gates_by_columns(x, y):
+    """lax.map over the columns of a kernel in which gates stand beside the values of units."""
+    gate, value = jnp.split(lax.map(lambda w: x @ w, normal("w", 3, 10).T), 2)
+    observe(normal("v", 5) @ (jax.nn.sigmoid(gate) * value), y)
+
+
+@CASES.add("experts-in-a-scan", "(S4)^3 x S3", X, Y, signed="(±S4)^3 x S3", by_numbers=True)
+def experts_in_a_scan(x, y):
+    """Experts of four units each and their gates, added up one after the other."""
+
+    def step(sums, expert):
+        gate, w, v = expert
+        weight = jnp.exp(x @ gate)
+        return (sums[0] + weight * (jnp.tanh(x @ w) @ v), sums[1] + weight), None
+
+    experts = normal("gate", 3, 3), normal("w", 3, 3, 4), normal("v", 3, 4)
+    (total, weight), _ = lax.scan(step, (jnp.zeros(12), jnp.zeros(12)), experts)
+    observe(total / weight, y)
+
+
+@CASES.add("gates-one-by-one", "(S4)^3 x S3", X, Y, signed="(±S4)^3 x S3", by_numbers=True)
+def gates_one_by_one(x, y):
+    """Three experts of four units, their gates taken apart index by index."""
+    gate, w = normal("gate", 3, 3), normal("w", 3, 3, 4)
+    weights = jax.nn.softmax(jnp.stack([x @ gate[:, k] for k in range(3)], -1))
+    experts = (jnp.tanh(jnp.einsum("ni,eiu->neu", x, w)) * normal("v", 3, 4)).sum(-1)
+    observe((weights * experts).sum(-1), y)
 
 
 @CASES.add("list-of-units", "S4", X, Y, by_numbers=True)
@@ -271,6 +301,16 @@ def units_written_beside_an_intercept(x, y):
     """Units written over all columns but one, which stays 1."""
     units = jnp.ones((len(x), 6)).at[:, :5].set(jax.nn.relu(x @ normal("w", 3, 5)))
     observe(units @ normal("v", 6), y)
+
+
+@CASES.add("blocks-with-their-own-on-the-diagonal", "S3", (gaussian(48, 6, 6) > 0).astype(int))
+def blocks_with_their_own_on_the_diagonal(a):
+    """Blocks of nodes: a chance within each, written to the diagonal, and one between any two."""
+    member = numpyro.sample("member", dist.Dirichlet(jnp.ones(3)).expand([6]).to_event(1))
+    within = numpyro.sample("within", dist.Beta(2.0, 1.0).expand([3]).to_event(1))
+    between = jnp.full((3, 3), numpyro.sample("between", dist.Beta(1.0, 2.0)))
+    chance = member @ jnp.fill_diagonal(between, within, inplace=False) @ member.T
+    numpyro.sample("obs", dist.Bernoulli(chance).to_event(2), obs=a)
 
 
 @CASES.add("units-written-in-turn", "S2 x S3", X, Y)

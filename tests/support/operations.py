@@ -808,6 +808,27 @@ row(
 )
 row("a constant added at an index", "scatter-add", lambda x: x.at[1].add(0.5), ((4,),), "a[1,3] -> a[1,3]")
 row(
+    "a vector on a diagonal",
+    "scatter",
+    lambda x, y: x.at[np.arange(3), np.arange(3)].set(y),
+    ((3, 3), (3,)),
+    "a a, a -> a a",
+)
+row(
+    "a vector beside a diagonal",
+    "scatter",
+    lambda x, y: x.at[np.arange(3), (np.arange(3) + 1) % 3].set(y),
+    ((3, 3), (3,)),
+    ". ., . -> . .",
+)
+row(
+    "a vector multiplies blocks of a diagonal",
+    "scatter-mul",
+    lambda x, y: x.at[:, np.arange(3), np.arange(3)].multiply(y),
+    ((2, 3, 3), (3,)),
+    "a b b, b -> a b b",
+)
+row(
     "a constant added to a diagonal",
     "scatter-add",
     lambda x: x.at[np.arange(3), np.arange(3)].add(0.5),
@@ -824,13 +845,21 @@ row(
     ((4, 3), (3, 3)),
     ". a, a a -> a, . a",
 )
-row("a map", "scan", lambda x, w: lax.map(lambda row: jnp.tanh(row) * w, x), ((4, 3), (3,)), ". a, a -> . a")
+row("a map", "scan", lambda x, w: lax.map(lambda row: jnp.tanh(row) * w, x), ((4, 3), (3,)), "a b, b -> a b")
+row("a map beside its own axis", "scan", lambda x: lax.map(lambda k: (k * x).sum() + x, x), ((4,),), "a -> a a")
+row(
+    "a map whose steps are told apart",
+    "scan",
+    lambda x: lax.map(lambda given: given[0] * given[1], (x, jnp.array([1.0, 2.0, 2.0, 2.0]))),
+    ((4,),),
+    "a[1,3] -> a[1,3]",
+)
 row(
     "a loop that carries a constant along",
     "scan",
     lambda x: lax.scan(lambda c, x: (c, x * c), np.array([1.0, 2.0, 2.0]), x)[1],
     ((4, 3),),
-    ". a[1,2] -> . a[1,2]",
+    "a b[1,2] -> a b[1,2]",
 )
 row(
     "a loop that turns what it carries",

@@ -687,6 +687,11 @@ def on_both_sides():
     seen(u @ w @ u)
 
 
+def on_three_sides():
+    w, u = normal("w", 3, 3, 3), normal("u", 3)
+    seen(jnp.einsum("ijk,i,j,k", w, u, u, u))
+
+
 def even_as_wholes():
     seen((normal("a", 3) @ normal("b", 3, scale=2.0)) ** 2)
 
@@ -713,8 +718,8 @@ LIMITS = [
     ("max_family", 3, by_log_odds),
     ("max_exchanges", 1, of_own_sites(2)),
     ("max_parts", 3, three_families),
-    ("max_places", 2, on_both_sides),
-    ("max_places", 2, lambda: cut_twice(3, 2)),
+    ("max_places", 1, on_both_sides),
+    ("max_places", 2, on_three_sides),
     ("max_signs", 2, on_both_sides),
     ("max_sets", 2, even_as_wholes),
     ("max_orbits", 4, in_a_loop),

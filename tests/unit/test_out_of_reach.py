@@ -124,6 +124,13 @@ def log_odds(y, loc=0.0, prior=None):
     numpyro.sample("y", dist.MixtureSameFamily(logits, parts).expand([len(y)]).to_event(1), obs=y)
 
 
+def correlated(x):
+    """Two variables: to exchange rows and columns of a correlation matrix of two moves nothing."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([2]).to_event(1))
+    covariance = jnp.outer(scale, scale) * numpyro.sample("correlation", dist.LKJ(2, 1.0))
+    numpyro.sample("y", dist.MultivariateNormal(normal("loc", 2), covariance), obs=x)
+
+
 def gated(x, y):
     """Which of two components each datum is of, by a logistic regression with an intercept."""
     odds = x @ normal("slope", 3, scale=1.0) + normal("intercept", scale=1.0)
@@ -226,6 +233,7 @@ FOUND = {
             }
         ),
     ),
+    "rows and columns": (correlated, (X[:, :2],), Symmetry({})),
     "states": (two_states, (Y,), Symmetry({("p00", "p11"): ("p",), "mu": ("p",)})),
 }
 
@@ -242,7 +250,8 @@ def test_exchanges_of_sites_and_of_parts_are_found(name):
     assert check_symmetry(model, found, args).status == "passed"
     whole = {finding.site for finding in found.findings if not finding.axis}
     assert whole == {site for site, entries in found.axes.items() if not isinstance(entries[0], str)}
-    assert {finding.reason for finding in found.findings if not finding.axis} == {"verified numerically only"}
+    reasons = {finding.reason for finding in found.findings if not finding.axis}
+    assert reasons == ({"verified numerically only"} if whole else set())
 
 
 TOLD = {

@@ -8,6 +8,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.ad_checkpoint import checkpoint_name
+from jax.flatten_util import ravel_pytree
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import log_density
 
@@ -251,15 +253,23 @@ def test_signs_of_units_and_of_numbers_beside_them():
     assert not find_symmetry(both, (X, Y), signs=False).kinds
 
 
-def test_units_on_many_places_have_their_signs():
-    """A residual stream stands on twelve places, of which not every set can be tried."""
+@pytest.mark.parametrize("in_one_vector", [False, True])
+def test_units_on_many_places_have_their_signs(in_one_vector):
+    """A residual stream stands on twelve places, of which not every set can be tried: of one site, or of twelve."""
+    shapes = {"into": (3,), "out": (3,)} | {f"{name}{k}": (3, 3) for name in "ab" for k in range(5)}
 
     def model(x, y):
-        matrix = dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2)
-        h = jnp.outer(x, vector("into", 3))
+        if in_one_vector:
+            w = unravel(vector("w", size))
+        else:
+            w = {name: matrix(name, *shape) for name, shape in shapes.items()}
+        h = jnp.outer(x, w["into"])
         for k in range(5):
-            h = h + jnp.tanh(h @ numpyro.sample(f"a{k}", matrix)) @ numpyro.sample(f"b{k}", matrix)
-        observe(h @ vector("out", 3), y)
+            h = h + jnp.tanh(h @ w[f"a{k}"]) @ w[f"b{k}"]
+        observe(h @ w["out"], y)
+
+    start, unravel = ravel_pytree({name: jnp.zeros(shape) for name, shape in shapes.items()})
+    size = start.size
 
     assert text_of_group(find_symmetry(model, (X, Y))) == " x ".join(["±S3"] * 6)
 
@@ -607,6 +617,9 @@ def masked(x):
             [{0, 1}],
         ),
         (lambda a, b, x: (1 - jax.scipy.special.erfc(a)) * b, [{0, 1}]),
+        # named, or put elsewhere, and otherwise as it is
+        (lambda a, b, x: checkpoint_name(jax.device_put(jnp.tanh(a)), "here") * b, [{0, 1}]),
+        (lambda a, b, x: jax.nn.hard_tanh(checkpoint_name(a, "here")) * b, [{0, 1}]),
         (lambda a, b, x: jnp.tanh(a) + jnp.tanh(-a) + jnp.clip(b, -1, 1) + jnp.clip(-b, -1, 1), [{0}, {1}]),
         # put together from pieces
         (lambda a, b, x: jax.nn.hard_tanh(a) * b, [{0, 1}]),

@@ -32,7 +32,7 @@ _UNIT = Fraction(1)
 ONE: Form = ((_ONE, _UNIT),)
 
 # operations that leave real numbers as they are, or move them about and add them; odd and even ones
-SAME = {"copy", "stop_gradient", "convert_element_type", "reduce_precision"}
+SAME = set("convert_element_type copy device_put name pvary reduce_precision sharding_constraint stop_gradient".split())
 LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "tile", "reduce_sum", "cumsum"}
 ODD = set("tanh sin tan asin atan sinh asinh atanh erf erf_inv cbrt sign round bessel_i1e".split())
 EVENS = {"cos", "cosh", "square", "one_minus_square", "bessel_i0e"}

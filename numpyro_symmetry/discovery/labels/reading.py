@@ -181,7 +181,8 @@ class Reading:
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
         """The symmetry with one more group on whole axes, in place of the groups that stand there.
 
-        ``None`` if one of these also stands elsewhere, or another group is fibred over it.
+        A fixed axis among them moves along, with the groups that are fibred over it. ``None`` if what stands there also
+        stands elsewhere, or a group that would go has others fibred over it.
         """
 
         def standing(*, at_places: bool) -> set[str]:
@@ -193,19 +194,22 @@ class Reading:
                 for name in names_in((entry,))
             }
 
-        if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
+        here = standing(at_places=True)
+        fixed, gone = here - set(symmetry.groups), here & set(symmetry.groups)
+        if here & standing(at_places=False) or len(fixed) > 1:
             return None
         kept = symmetry.restrict(symmetry.groups.keys() - gone)
         if not gone.isdisjoint(kept.group_names()):
             return None
         axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
         site, position = min(places, key=lambda place: len(self.sites[place[0]]))
-        name = new_name(f"{site}[{position - len(self.sites[site])}]", kept.group_names())
+        (name,) = fixed or [new_name(f"{site}[{position - len(self.sites[site])}]", kept.group_names())]
         for other, k in places:
             axes[other][k] = name
         sizes = dict(kept.sizes) | {name: self.sites[site][position].size}
         used = {other: tuple(entries) for other, entries in axes.items() if any(entries)}
-        return Symmetry(used, kept.kinds, sizes, kept.orbits)
+        kinds = {other: kind for other, kind in kept.kinds.items() if other != name}
+        return Symmetry(used, kinds, sizes, kept.orbits)
 
     # ---- the symmetry ----------------------------------------------------------------------------------------------
 

@@ -40,8 +40,9 @@ class Effort(NamedTuple):
     max_blocks_in_part
         Most blocks of axes of one size of which every set is searched for such orbits.
     max_places, max_sets, max_signs
-        Most places of a group on parts of axes of which every set may have signs; most independent sets of sites of
-        which every product is tried; sets of places that are tried for one product.
+        Most parts of a flattened axis that may have signs apart, and most independent sets of a group's places on a
+        site that negate nothing, of which every product is tried; most such sets of sites; sets of places that are
+        tried for one product.
     max_lone
         Largest axis on which signs of indices are tried though no two of them may be exchanged.
     max_family, max_parts, max_exchanges

@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
 from numpyro_symmetry.discovery.proof.prove import holds_on, is_firmly_inside, sites_left
+from numpyro_symmetry.discovery.proof.rounding import NUDGE
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_to
 from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
 from numpyro_symmetry.steps import track
@@ -240,7 +241,7 @@ def _natural(site: str) -> list[Any]:
 
 
 def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
-    """Whether an exchange changes nothing, while copying one of two exchanged sites over the other does."""
+    """Whether an exchange moves values and changes nothing, while copying one exchanged site over the other does."""
     for k, one in enumerate(evidence):
         frozen = one.frozen
         for n, at in enumerate((*one.places, *one.far)):
@@ -248,6 +249,9 @@ def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
             if not all(map(bool, frozen.inside(moved).values())) or not gap_to(frozen, at, moved).ratio <= 1.0:
                 return False
             if k == n == 0 and not all(_is_read(family, exchange, one, at) for family in exchange.families):
+                return False
+            # rows and columns of a symmetric matrix of two
+            if all(np.allclose(x, at.values[site], NUDGE, 0.0) for site, x in moved.items()):
                 return False
         # densities may agree where supports differ, which is seen near their edges
         for place in filter(partial(is_firmly_inside, frozen), one.edges):

@@ -45,6 +45,8 @@ Values = dict[str, np.ndarray]
 Batch = Values
 # constants of a program from this size on are bounds of arithmetic, and no places where a model changes its formula
 _NO_LIMIT = 1e4
+# double precision, and the bits of its fraction
+_DOUBLE, _MANTISSA = np.dtype(np.float64), np.finfo(np.float64).nmant
 _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
 # points that one call of a compiled program evaluates, and numbers in them at most
 _MOST_POINTS, _MOST_NUMBERS = 16, 2**21
@@ -278,10 +280,17 @@ def _unread(reads: Mapping[str, frozenset[str]], given: Iterable[str]) -> set[st
 
 
 def _rounds(jaxpr: Any) -> bool:
-    """Whether a program casts float64 to less anywhere: then its last digits are noise."""
-    casts = [e for e in equations(jaxpr) if e.primitive.name == "convert_element_type"]
-    types = [(cast.invars[0].aval.dtype, cast.outvars[0].aval.dtype) for cast in casts]
-    return any(old == np.float64 and jnp.issubdtype(new, jnp.floating) and new != np.float64 for old, new in types)
+    """Whether a program makes less of float64 anywhere, by a cast or a product: then its last digits are noise."""
+    types = ((e, _real_types(e.invars), _real_types(e.outvars)) for e in equations(jaxpr))
+    return any(
+        (_DOUBLE in taken and made and _DOUBLE not in made) or e.params.get("mantissa_bits", _MANTISSA) < _MANTISSA
+        for e, taken, made in types
+    )
+
+
+def _real_types(variables: Iterable[Any]) -> set[Any]:
+    types = (getattr(v.aval, "dtype", bool) for v in variables)
+    return {np.dtype(one) for one in types if jnp.issubdtype(one, jnp.floating)}
 
 
 def _numbers_in(program: Program, num_values: int) -> list[tuple[Any, bool]]:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cache, reduce
+from functools import reduce
 from operator import xor
 from typing import NamedTuple
 
@@ -217,24 +217,29 @@ def _signs_of(symmetry: Symmetry, name: str, sites: Sequence[str], span: Span) -
     """Signs of a group to try: on sets of its places that negate whole sites, or whole parts, as parities allow."""
     axes = {site: symmetry.axes[site] for site in sites}
     places = {site: _parts_by_place(site, entries, name) for site, entries in axes.items()}
-    for chosen in _sets_of_places(places, axes, span):
+    for chosen in _sets_of_places(places, span):
         yield GroupSigns(name, symmetry.groups[name], sites, frozenset(chosen))
 
 
-def _sets_of_places(
-    places: Mapping[str, Sequence[frozenset[PartOfSite]]], axes: Axes, span: Span
-) -> Iterator[Iterable[Place]]:
+def _sets_of_places(places: Mapping[str, Sequence[frozenset[PartOfSite]]], span: Span) -> Iterator[Iterable[Place]]:
     """Sets of places of a group to try for signs; ``places[site][k]`` are the parts of a site along its k-th place."""
-    if max(map(len, places.values())) > EFFORT.max_places:
+    every_part = frozenset(part for here in places.values() for parts in here for part in parts)
+    order = sorted(every_part)
+    bases = {site: basis_of(_marked(here, order)) for site, here in places.items()}
+    # sets of places that negate nothing
+    ambiguous = {site: [v for v in basis if not v >> len(places[site])] for site, basis in bases.items()}
+    if max(map(len, ambiguous.values())) > EFFORT.max_places:
         return
 
-    @cache
     def negating(site: str, parts: frozenset[PartOfSite]) -> list[tuple[Place, ...]]:
-        here = places[site]
-        chosen = (c for k in range(len(here) + 1) for c in itertools.combinations(range(len(here)), k))
-        return [tuple((site, k) for k in c) for c in chosen if reduce(xor, (here[k] for k in c), frozenset()) == parts]
+        count = len(places[site])
+        one = beyond(bases[site], _vector(parts, order) << count)
+        if one >> count:
+            return []
+        found = [one, *(one ^ more for more in combinations_of(ambiguous[site]))]
+        chosen = ([k for k in range(count) if vector >> k & 1] for vector in found)
+        return [tuple((site, k) for k in c) for c in sorted(chosen, key=lambda c: (len(c), c))]
 
-    every_part = frozenset(part for here in places.values() for parts in here for part in parts)
     # the empty set too: where a group stands twice on a site, negating all indices negates nothing, one index something
     for negated in [frozenset[PartOfSite](), *_products(span.within(every_part))]:
         by_site = itertools.groupby(sorted(negated), key=lambda part: part[0])
@@ -242,6 +247,11 @@ def _sets_of_places(
         choices = [negating(site, wanted.get(site, frozenset())) for site in places]
         tried = (list(itertools.chain.from_iterable(chosen)) for chosen in itertools.product(*choices))
         yield from filter(None, itertools.islice(tried, EFFORT.max_signs))
+
+
+def _marked(here: Sequence[frozenset[PartOfSite]], order: Sequence[PartOfSite]) -> list[int]:
+    """The parts along each place as a vector over GF(2), with a bit of the place's own below."""
+    return [_vector(parts, order) << len(here) | 1 << k for k, parts in enumerate(here)]
 
 
 def _parts_by_place(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozenset[PartOfSite]]:

@@ -27,7 +27,7 @@ from numpyro_symmetry.models.reach import NOTHING, dependencies_of_scan
 
 
 def scan(op: Operation) -> list[Value]:
-    """A loop over the first axis of some operands. Its order matters only to what is carried along."""
+    """A loop over the first axis of some operands; its steps have an order where what is carried along changes."""
     params = op.params
     num_consts, num_carry = scan_counts(params)
     walk, start = op.walk, num_consts + num_carry
@@ -41,7 +41,8 @@ def scan(op: Operation) -> list[Value]:
     steps: Term = axis(params["length"])
     for axes in op.axes[start:]:
         steps = op.meet(steps, axes[0])
-    pin(op.reason("a loop goes through it in order", "moved"), steps)
+    if len(kept) < num_carry:
+        pin(op.reason("a loop goes through it in order", "moved"), steps)
     before, counted = walk.cells, walk.counted
     # within the loop every value stands for one step, except what is carried from one to the next
     for value in carry:

@@ -14,6 +14,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     Joined,
     Reason,
     Term,
+    Uniform,
     coloured,
     is_uniform,
     pin,
@@ -56,7 +57,7 @@ def _overwritten(op: Operation, whole: Term, first: int, update: Term) -> Term:
 
 
 def scatter(op: Operation) -> Axes:
-    """Writing at indices: whole windows pass, the axes pointed into are pinned."""
+    """Writing at indices: whole windows pass, and so does a vector along its own axis; axes pointed into are pinned."""
     (_, indices, updates), counted = op.operands, _update_numbers(op)
     if (
         not isinstance(indices, Known)
@@ -67,11 +68,34 @@ def scatter(op: Operation) -> Axes:
     _note_written(op, numbered)
     if isinstance(updates, Known) and op.name == "scatter-add":
         values = np.asarray(updates.value)
-        added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
-        terms = op.walk.axes(added, op.shapes[0], op.source)
-        return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
-    written = places.slice_numbered(numbered, counted)
-    return [_at_indices(op) if written is None else _at_slice(op, *written)]
+        return _entrywise(
+            op, places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values)
+        )
+    if (written := places.slice_numbered(numbered, counted)) is not None:
+        return [_at_slice(op, *written)]
+    if (position := _own_axis(op, numbered)) is not None:
+        vector: list[Term] = [Uniform(n) for n in op.shapes[0]]
+        vector[position] = next(term for term in op.axes[2] if not is_uniform(term))
+        return _entrywise(op, np.minimum(numbered, 1), vector)
+    return [_at_indices(op)]
+
+
+def _entrywise(op: Operation, constant: np.ndarray, *others: list[Term]) -> Axes:
+    """Labels of what is made entry by entry of the operand, a constant of its shape and other values of it."""
+    axes = [op.axes[0], op.walk.axes(Known(constant), op.shapes[0], op.source), *others]
+    return elementwise(op._replace(axes=axes, shapes=op.shapes[:1] * len(axes)))
+
+
+def _own_axis(op: Operation, numbered: np.ndarray) -> int | None:
+    """The axis of the operand of which each index is written from the same index of a vector, as on a diagonal."""
+    sizes = [term.size for term in op.axes[2] if not is_uniform(term)]
+    fitting = (k for k, size in enumerate(op.shapes[0]) if sizes == [size])
+    return next((k for k in fitting if _is_in_order(np.moveaxis(numbered, k, -1))), None)
+
+
+def _is_in_order(numbered: np.ndarray) -> bool:
+    """Whether every entry has the number of its index along the last axis, counted from one, or none."""
+    return bool((numbered == np.where(numbered, 1 + np.arange(numbered.shape[-1]), 0)).all())
 
 
 def _at_slice(op: Operation, position: int, first: int, size: int) -> list[Term]:
