@@ -196,6 +196,24 @@ def test_sites_with_a_covariance_have_the_evidence_in_every_draw(name, elbo, pre
     assert loss_at({}, model, guide, X, Y, elbo=elbo) == pytest.approx(-expected, rel=1e-10 if precision else 1e-5)
 
 
+def of_free_factors(x, y=None):
+    """Which nothing keeps triangular in training."""
+    prior, noise = (numpyro.param(name, jnp.eye(2)) for name in ("prior", "noise"))
+    beta = numpyro.sample("beta", dist.MultivariateNormal(0.0, scale_tril=prior))
+    numpyro.sample("y", dist.MultivariateNormal(x * beta, scale_tril=noise).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("factor", [[[1.5, 0.8], [-0.4, 0.7]], [[2, 0], [1, 1]]], ids=["full", "of whole numbers"])
+def test_a_factor_is_its_triangle_as_for_the_density(factor):
+    factor, y = np.array(factor), np.stack([Y, -Y], 1)
+    covariance, slope = np.tril(factor) @ np.tril(factor).T, np.concatenate([np.diag(row) for row in X])
+    evidence = multivariate_normal(cov=slope @ covariance @ slope.T + np.kron(np.eye(12), covariance)).logpdf(y.ravel())
+    guide = AutoConditional(lambda *args, **kwargs: None, model=of_free_factors)
+    set_up(guide, X, y)
+    loss = loss_at({"prior": factor, "noise": factor}, of_free_factors, guide, X, y)
+    assert loss == pytest.approx(-evidence, rel=1e-5)
+
+
 def weighted(x, y=None, weight=1.0, mask=None):
     beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
     with numpyro.plate("data", len(x)), handlers.scale(scale=weight):
