@@ -89,6 +89,15 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     return single
 
 
+def differentiable_one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`one_by_one` with a derivative, for which the function is computed again: reverse mode only, and once."""
+    value = one_by_one(function)
+    rule = jax.custom_vjp(value)
+    backward = one_by_one(lambda args, cotangent: jax.vjp(function, *args)[1](cotangent))
+    rule.defvjp(lambda *args: (value(*args), args), backward)
+    return lambda *args: rule(*varying_alike(args))
+
+
 def varying_alike(tree: Any) -> Any:
     """Arrays that vary over the same axes of a mesh, as steps of a loop and branches must within `jax.shard_map`.
 

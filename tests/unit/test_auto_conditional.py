@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import pickle
+import re
 
 import jax
 import jax.numpy as jnp
@@ -194,6 +195,45 @@ def test_sites_with_a_covariance_have_the_evidence_in_every_draw(name, elbo, pre
     guide = AutoConditional(lambda *args, **kwargs: None, model=model)
     set_up(guide, X, Y)
     assert loss_at({}, model, guide, X, Y, elbo=elbo) == pytest.approx(-expected, rel=1e-10 if precision else 1e-5)
+
+
+def curves(x, y=None):
+    """Each of its own length."""
+    with numpyro.plate("curves", 3):
+        length = numpyro.sample("length", dist.LogNormal(0.0, 0.3))
+        covariance = jnp.exp(-0.5 * (DISTANCES / length[:, None, None]) ** 2) + 0.01 * jnp.eye(12)
+        f = numpyro.sample("f", dist.MultivariateNormal(0.5, covariance))
+    numpyro.sample("y", dist.Normal(f.sum(0), 0.5).to_event(1), obs=y)
+
+
+def test_a_guide_factorises_no_batches_of_a_model():
+    """Which may stand still for ever beside those of the model itself, where it is called again for its density."""
+    guide = AutoConditional(AutoNormal(curves))
+    set_up(guide, X, Y)
+
+    def means(length):
+        return guide.source.read(curves, (X, Y), {}, {"length": length}, "auto").loc
+
+    program = jax.jit(jax.vmap(means)).lower(jnp.ones((2, 3))).compile().as_text()
+    assert set(re.findall(r"f32\[([\d,]+)\].* custom-call.*potrf", program)) == {"12,12"}
+
+
+def of_free_factors(x, y=None):
+    """Which nothing keeps triangular in training."""
+    prior, noise = (numpyro.param(name, jnp.eye(2)) for name in ("prior", "noise"))
+    beta = numpyro.sample("beta", dist.MultivariateNormal(0.0, scale_tril=prior))
+    numpyro.sample("y", dist.MultivariateNormal(x * beta, scale_tril=noise).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("factor", [[[1.5, 0.8], [-0.4, 0.7]], [[2, 0], [1, 1]]], ids=["full", "of whole numbers"])
+def test_a_factor_is_its_triangle_as_for_the_density(factor):
+    factor, y = np.array(factor), np.stack([Y, -Y], 1)
+    covariance, slope = np.tril(factor) @ np.tril(factor).T, np.concatenate([np.diag(row) for row in X])
+    evidence = multivariate_normal(cov=slope @ covariance @ slope.T + np.kron(np.eye(12), covariance)).logpdf(y.ravel())
+    guide = AutoConditional(lambda *args, **kwargs: None, model=of_free_factors)
+    set_up(guide, X, y)
+    loss = loss_at({"prior": factor, "noise": factor}, of_free_factors, guide, X, y)
+    assert loss == pytest.approx(-evidence, rel=1e-5)
 
 
 def weighted(x, y=None, weight=1.0, mask=None):

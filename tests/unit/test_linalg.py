@@ -16,6 +16,7 @@ from numpyro_symmetry.linalg import (
     solve_triangular,
     substitute_forward,
 )
+from numpyro_symmetry.models.factors import jitted
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -75,6 +76,29 @@ def test_a_batch_makes_no_batched_call_on_a_cpu():
     program = jax.make_jaxpr(jax.vmap(lambda m: gram_factor(m)))(positive(3))
     shapes = [e.outvars[0].aval.shape for e in jax.tree.leaves(_equations(program.jaxpr)) if e.primitive.name == "qr"]
     assert shapes == [(10, 5)] * 3
+
+
+@pytest.mark.parametrize("batch", [(), (4,)], ids=str)
+def test_a_model_makes_no_batched_call_on_a_cpu(batch):
+    """Of its own, as in a plate, or one for each particle; values and gradients are the stock ones."""
+
+    def model(matrix):
+        factor = jnp.linalg.cholesky(matrix)
+        return jnp.sin(jax.scipy.linalg.solve_triangular(factor, jnp.cos(matrix), lower=True, trans=1)).sum()
+
+    def differentiated(function):
+        return jax.value_and_grad(lambda matrices: jax.vmap(function)(matrices).sum())
+
+    with jax.enable_x64(True):
+        matrices = positive(3, *batch)
+        (value, gradient), (expected, expected_gradient) = (
+            jax.jit(differentiated(function))(matrices) for function in (jitted(model), model)
+        )
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-12)
+        found = _equations(jax.make_jaxpr(differentiated(jitted(model)))(matrices).jaxpr)
+    shapes = [e.outvars[0].aval.shape for e in found if e.primitive.name in ("cholesky", "triangular_solve")]
+    assert set(shapes) == {(5, 5)}
 
 
 def _equations(jaxpr):

@@ -53,6 +53,7 @@ from numpyro_symmetry.guides.linear.linear_part import linear_outputs
 from numpyro_symmetry.guides.linear.priors import Prior
 from numpyro_symmetry.guides.linear.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.models import observed_of
+from numpyro_symmetry.models.factors import jitted
 from numpyro_symmetry.models.fitted import own_parameter
 from numpyro_symmetry.models.given_values import parameters, trace_given
 from numpyro_symmetry.symmetry import SymmetryError
@@ -145,7 +146,7 @@ class FromObservations(NamedTuple):
             return linear.priors, *gaussian_conditional(linear, factors, self.num_steps)
 
         # SVI.init calls a guide eagerly, which would compile every operation apart
-        return Conditional(dimensions_of(start, self.sites), *jax.jit(fit)(given | parameters(start), factors))
+        return Conditional(dimensions_of(start, self.sites), *jitted(fit)(given | parameters(start), factors))
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
@@ -230,7 +231,7 @@ class FromInducing(NamedTuple):
             linear = LinearModel(seen, slopes, quantities.priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
-        return Conditional(dimensions_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, scales))
+        return Conditional(dimensions_of(start, self.sites), *jitted(fit)(given | parameters(start), outputs, scales))
 
     def explain(self) -> str:
         """How the sites follow, in a line."""

@@ -21,8 +21,8 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from numpyro_symmetry.guides.linear.priors import Correlated
-from numpyro_symmetry.linalg import solve_triangular
+from numpyro_symmetry.guides.linear.priors import Correlated, factor_of
+from numpyro_symmetry.linalg import at_least_single, solve_triangular
 from numpyro_symmetry.models import layers
 
 Distribution = Any
@@ -86,12 +86,12 @@ def _inverse(factor: Array) -> Array:
 
 
 def _times_noise(fn: Distribution, eta: Array) -> Array:
-    return Correlated(jnp.zeros(()), fn.scale_tril).value(eta)
+    return Correlated(jnp.zeros(()), factor_of(fn)).value(eta)
 
 
 def _in_noise(fn: Distribution, values: Array) -> Array:
     """Values in units of the noise: a product, which unlike a solve is differentiated in forward mode too."""
-    return Correlated(jnp.zeros(()), _inverse(fn.scale_tril)).value(values)
+    return Correlated(jnp.zeros(()), _inverse(at_least_single(factor_of(fn)))).value(values)
 
 
 NORMAL = Likelihood(

@@ -87,6 +87,11 @@ class Correlated(NamedTuple):
 Prior = Independent | Correlated
 
 
+def factor_of(fn: Any) -> Array:
+    """The factor of a multivariate normal's covariance, of which a density reads the triangle alone."""
+    return jnp.tril(fn.scale_tril)
+
+
 def _walk(fn: Any) -> Correlated:
     steps = jnp.tril(jnp.ones((fn.num_steps, fn.num_steps)))
     return Correlated(jnp.zeros(()), jnp.asarray(fn.scale)[..., None, None] * steps)
@@ -95,7 +100,7 @@ def _walk(fn: Any) -> Correlated:
 # family -> its map
 _GAUSSIANS: dict[type, Callable[[Any], Prior]] = {
     dist.Normal: lambda fn: Independent(fn.loc, fn.scale),
-    dist.MultivariateNormal: lambda fn: Correlated(fn.loc, fn.scale_tril),
+    dist.MultivariateNormal: lambda fn: Correlated(fn.loc, factor_of(fn)),
     dist.GaussianRandomWalk: _walk,
 }
 FAMILIES = ", ".join(family.__name__ for family in _GAUSSIANS)
