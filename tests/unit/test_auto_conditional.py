@@ -236,6 +236,17 @@ def test_a_factor_is_its_triangle_as_for_the_density(factor):
     assert loss == pytest.approx(-evidence, rel=1e-5)
 
 
+def test_a_site_on_which_a_covariance_depends_does_not_follow():
+    def model(x, y=None):
+        size = numpyro.sample("size", dist.Normal(0.0, 1.0))
+        f = numpyro.sample("f", dist.MultivariateNormal(0.0, jnp.exp(size - 0.5 * DISTANCES**2) + jnp.eye(12)))
+        numpyro.sample("y", dist.Normal(f + size, 0.5).to_event(1), obs=y)
+
+    guide = AutoConditional(AutoNormal(model))
+    set_up(guide, X, Y)
+    assert "size is drawn by the base guide: the prior covariance of 'f' depends on them" in guide.explain()
+
+
 def weighted(x, y=None, weight=1.0, mask=None):
     beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
     with numpyro.plate("data", len(x)), handlers.scale(scale=weight):
@@ -418,6 +429,21 @@ def test_outputs_whose_parameters_are_trained_apart_share_nothing():
         negative_elbo(gains, guide, X, y)
         params = {"gain": jnp.asarray(gain)}
         assert loss_at(params, gains, guide, X, y) == pytest.approx(-expected, rel=1e-10)
+
+
+def test_outputs_whose_noise_is_trained_to_mix_them_share_nothing():
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+        factor = numpyro.param("factor", jnp.eye(2))
+        numpyro.sample("y", dist.MultivariateNormal(x @ beta, scale_tril=factor).to_event(1), obs=y)
+
+    y = np.stack([Y, -Y], 1)
+    covariance = np.kron(X @ X.T, np.eye(2)) + np.kron(np.eye(12), FACTOR @ FACTOR.T)
+    expected = multivariate_normal(np.zeros(24), covariance).logpdf(y.ravel())
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+        negative_elbo(model, guide, X, y)
+        assert loss_at({"factor": jnp.asarray(FACTOR)}, model, guide, X, y) == pytest.approx(-expected, rel=1e-10)
 
 
 def test_outputs_whose_parameters_are_trained_apart_share_nothing_at_inducing_inputs():
@@ -1246,6 +1272,12 @@ def first_rows(x, y=None):
     numpyro.sample("y", dist.Normal(x[:3] @ w, 1.0).to_event(1), obs=None if y is None else y[:3])
 
 
+def annealed(x, y=None):
+    with handlers.scale(scale=0.5):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(slope * x[:, 0], 1.0).to_event(1), obs=y)
+
+
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
@@ -1256,6 +1288,11 @@ REFUSED = {
         "no latent site that is not conditioned on",
     ),
     "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no Gaussian prior \(Normal, Multi"),
+    "prior that is weighed": (
+        annealed,
+        {},
+        r"None of the sites \['slope'\] can follow: of each, it has no plain Gaussian",
+    ),
     "likelihood": (shares, {}, "Beta, of no known linear predictor"),
     "shape of the values": (gamma, {}, "'y' depends on them by more than its log mean"),
     "not affine elsewhere": (bent, {}, "the location of 'y' is not affine"),

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from jax import Array
 
 from numpyro_symmetry.linalg import product, solve_triangular
-from numpyro_symmetry.models import is_unconstrained, without_wrappers
+from numpyro_symmetry.models import without_wrappers
 from numpyro_symmetry.symmetry import SymmetryError
 
 _times = jnp.vectorize(product, signature="(d,d),(d)->(d)")
@@ -114,8 +114,8 @@ def gaussian_prior(site: Any) -> Prior | None:
 
 
 def eligible(site: Any) -> bool:
-    """Whether a latent site has a real support and an unweighted Gaussian prior."""
-    return gaussian_prior(site) is not None and is_unconstrained(site["fn"].support)
+    """Whether a latent site has an unweighted Gaussian prior."""
+    return gaussian_prior(site) is not None
 
 
 def prior_of(site: Any) -> Prior:
