@@ -152,7 +152,8 @@ INDICATORS = np.eye(3)[np.arange(12) % 3]
 
 
 def curve(x, y=None):
-    f = numpyro.sample("f", dist.MultivariateNormal(0.5, jnp.exp(-0.5 * DISTANCES**2) + 0.01 * jnp.eye(12)))
+    covariance = jnp.exp(-0.5 * (x[:, :1] - x[:, 0]) ** 2) + 0.01 * jnp.eye(len(x))
+    f = numpyro.sample("f", dist.MultivariateNormal(0.5, covariance))
     numpyro.sample("y", dist.Normal(f, 0.5).to_event(1), obs=y)
 
 
@@ -1323,6 +1324,11 @@ REFUSED = {
         "'w' enters the model by an operation that is not",
     ),
     "inducing, rows of its own": (first_rows, {"inducing": 5}, r"At 5 inducing inputs .*\['w'\] has shape \(3,\)"),
+    "inducing, a value a row": (
+        curve,
+        {"inducing": 5},
+        r"Sites \['f'\] have values for every row .*no inducing inputs",
+    ),
     "prior of another": (
         nested_priors,
         {"sites": ["b", "c"]},

@@ -101,7 +101,12 @@ def refuse_rows_of_arguments(read: Callable[[dict[str, Any]], Any], by_row: Mapp
 
 
 def refuse_local_sites(read: Callable[[dict[str, Any]], Any], local: Shapes, sites: Sequence[str]) -> None:
-    """Refuse latent sites of rows in what follows linearly from the sites that follow."""
+    """Refuse latent sites of rows among the sites that follow, and in what follows linearly from these."""
+    if own := [site for site in sites if site in local]:
+        raise SymmetryError(
+            f"Sites {own} have values for every row of the data: at inducing inputs they would be those of other rows. "
+            "Leave them to the base guide, or pass all data and no inducing inputs."
+        )
     values = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in local.items()}
     if values and (found := sorted(dependencies(lambda values: {"read": read(values)}, values)["read"])):
         raise SymmetryError(

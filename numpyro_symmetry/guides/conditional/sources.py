@@ -290,7 +290,7 @@ def start_of_inducing(
     of_rows = beside(inputs | held, model, args, kwargs, dropped)
     by_row = arguments_by_row(at, inputs | held, of_rows, len(named_arguments(model, args, kwargs)[next(iter(inputs))]))
     held = _with_what_it_needs(at, inputs, held | {name: rows[name] for name in by_row if name in rows}, rows, dropped)
-    local = {k: x for k, x in local_sites(at, inputs, held, number).items() if k in place and k not in sites}
+    local = {k: x for k, x in local_sites(at, inputs, held, number).items() if k in place}
     given = {k: jax.tree.map(jnp.asarray, x) for k, x in place.items() if k not in sites and k not in local}
     values = {site: jnp.asarray(place[site]) for site in sites}
     at_inputs = AtInputs(model, number)

@@ -93,8 +93,8 @@ def factor_of(fn: Any) -> Array:
 
 
 def _walk(fn: Any) -> Correlated:
-    steps = jnp.tril(jnp.ones((fn.num_steps, fn.num_steps)))
-    return Correlated(jnp.zeros(()), jnp.asarray(fn.scale)[..., None, None] * steps)
+    scale = jnp.asarray(fn.scale)[..., None, None]
+    return Correlated(jnp.zeros(()), jnp.tril(jnp.broadcast_to(scale, (*scale.shape[:-2], fn.num_steps, fn.num_steps))))
 
 
 # family -> its map
