@@ -118,7 +118,7 @@ def test_the_rest_is_drawn_by_the_base_guide_and_this_is_no_complaint(conditiona
     guide, _ = of_plain
     assert guide.explain().splitlines() == [
         "slope follows the rest exactly, given y",
-        "bias is drawn by the base guide: it has no plain Normal prior (neither masked nor scaled), as a site that "
+        "bias is drawn by the base guide: it has no plain Gaussian prior (neither masked nor scaled), as a site that "
         "follows must",
     ]
 
