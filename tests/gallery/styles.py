@@ -56,7 +56,7 @@ def gates_by_columns(x, y):
     observe(normal("v", 5) @ (jax.nn.sigmoid(gate) * value), y)
 
 
-@CASES.add("experts-in-a-scan", "(S4)^3 x S3", X, Y, signed="(±S4)^3 x S3", by_numbers=True)
+@CASES.add("experts-in-a-scan", "(S4)^3 x S3", X, Y, signed="(±S4)^3 x S3", by_numbers=True, quick=True)
 def experts_in_a_scan(x, y):
     """Experts of four units each and their gates, added up one after the other."""
 
@@ -77,6 +77,15 @@ def gates_one_by_one(x, y):
     weights = jax.nn.softmax(jnp.stack([x @ gate[:, k] for k in range(3)], -1))
     experts = (jnp.tanh(jnp.einsum("ni,eiu->neu", x, w)) * normal("v", 3, 4)).sum(-1)
     observe((weights * experts).sum(-1), y)
+
+
+@CASES.add("two-banks-of-experts", "(S4)^3 x (S4)^3 x S3", X, Y, by_numbers=True, quick=True)
+def two_banks_of_experts(x, y):
+    """Three experts of two hidden layers side by side, all taken apart index by index."""
+    gate, first, second = normal("gate", 3, 3), normal("first", 3, 3, 4), normal("second", 3, 3, 4)
+    one, other = normal("one", 3, 4), normal("other", 3, 4)
+    each = [jnp.tanh(x @ first[k]) @ one[k] + jax.nn.softplus(x @ second[k]) @ other[k] for k in range(3)]
+    observe(sum(each[k] * (x @ gate[:, k]) for k in range(3)), y)
 
 
 @CASES.add("list-of-units", "S4", X, Y, by_numbers=True)

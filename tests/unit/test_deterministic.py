@@ -21,7 +21,7 @@ from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWar
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Finding, Hard
 from numpyro_symmetry.traces.carrying import still_of
-from numpyro_symmetry.traces.deterministic import NOTHING, Labelled, carry, of_every_element, roles_of
+from numpyro_symmetry.traces.deterministic import NOTHING, Labelled, _others, carry, compute, of_every_element, roles_of
 from tests.support import traces
 from tests.unit.test_rebase import container, dataset, with_group
 
@@ -306,6 +306,21 @@ def test_rounding_of_long_sums_is_told_from_other_data(off):
     draws = before | {"sum": before["loc"].sum(-1)}
     found = carry(model, roles_of(model), draws, ["sum"], named.bind(before), relabelled, relabelled)
     assert not found.left_out
+
+
+def test_rounding_of_one_entry_excuses_no_other():
+    def of_both(factor):
+        loc = numpyro.sample("loc", dist.Normal(0, 10).expand([2]).to_event(1))
+        numpyro.deterministic("both", jnp.stack([jnp.sin(1e6 * loc[0]), factor * loc[1]]))
+
+    latent = {"loc": np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)}
+    model = Model(of_both, (np.float32(1e-9),), {})
+    computed = compute(model, latent, ["both"])
+    held = computed["both"].astype(float)
+    held[:, 0] = np.sin(1e6 * latent["loc"][:, 0].astype(float))
+    assert np.abs(held - computed["both"]).max() > 0.01
+    assert _others(model, latent, computed, {"both": held * [1.0, 1.0]}) == []
+    assert _others(model, latent, computed, {"both": held * [1.0, 1.1]}) == ["both"]
 
 
 def test_axes_without_a_model_move_with_the_labels():
