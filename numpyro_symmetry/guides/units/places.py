@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from numpyro_symmetry.models import entrywise, latent_of, subsampled_plates
 from numpyro_symmetry.symmetry import Symmetry, Unsigned
-from numpyro_symmetry.symmetry.axes import names_in, padded
+from numpyro_symmetry.symmetry.axes import Whole, names_in, padded
 
 
 class Place(NamedTuple):
@@ -31,6 +31,8 @@ def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> Place | None
     message = trace[site]
     shape = jnp.shape(message["value"])
     entries = padded(symmetry.axes.get(site, ()), len(shape))
+    # the one unit of a sign of whole sites is told from no other
+    entries = [entry for entry in entries if not isinstance(entry, Whole)]
     moved = [(position, entry) for position, entry in enumerate(entries) if entry is not None and names_in([entry])]
     if not moved or len(entries) != len(shape) or entrywise(message["fn"].support).event_dim:
         return None
