@@ -207,6 +207,42 @@ class Problem:
                     total[items, some] += source @ moved.reshape(len(moved), size).T
         return total
 
+    def limits(self, name: str, elements: Mapping[str, Hard]) -> np.ndarray:
+        """``(batch, count)``: no less than the objective, but for rounding, at elements of all groups but one.
+
+        Of this one every slot has the unit that is worth most in it. Infinite where sources have targets of their own.
+        """
+        count, n = len(next(iter(elements.values())).permutation), self.groups[name].degree
+        if any(len(term.target) > 1 for term in self.terms):
+            return np.full((self.batch, count), np.inf)
+        standing = [id(term) for term, _ in self.positions[name]]
+        rest = Problem(tuple(term for term in self.terms if id(term) not in standing), self.groups)
+        total, back = np.zeros((self.batch, count)) + rest.scores(elements), inverted(elements)
+        for some in slices(count, self.batch * n * n, BLOCK):
+            parts = {other: part.at(some) for other, part in back.items()}
+            for items in slices(self.batch, n * n * (some.stop - some.start), BLOCK):
+                # (sources, their units, elements, slots)
+                even, odd = (self._worth(name, parts, some, items, signed) for signed in (False, True))
+                total[items, some] += (even + np.abs(odd)).max(1).sum(-1)
+        return total
+
+    def _worth(
+        self, name: str, back: Mapping[str, Hard], some: slice, items: slice, signed: bool
+    ) -> np.ndarray | float:
+        """The part that signs of the group change, or the other one; as one product, for it is many small ones."""
+        places = [place for place in self.positions[name] if place[0].axes[place[1]].signed == signed]
+        if not places:
+            return 0.0
+        sources, targets = [], []
+        for term, position in places:
+            every = np.broadcast_to(term.target, (some.stop - some.start, *term.target.shape[1:]))
+            moved = move(every, term.axes, back, skip=position)
+            for values, found in ((term.source[items], sources), (moved, targets)):
+                front = np.moveaxis(values, position + 1, 1)
+                found.append(front.reshape(*front.shape[:2], -1).astype(float))
+        source, target = (np.concatenate(found, -1) for found in (sources, targets))
+        return np.tensordot(source, target, (2, 2))
+
     def identity(self) -> dict[str, Hard]:
         """The identity for each of the batch."""
         return {name: group.identity((self.batch,)) for name, group in self.groups.items()}

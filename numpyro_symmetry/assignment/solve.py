@@ -16,6 +16,7 @@ from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
 from numpyro_symmetry.assignment.nested import nested_groups, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
+from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
@@ -27,6 +28,8 @@ _MAX_ENUMERATED = 1000
 _NARROW = 16
 _RESTARTS = 8
 _REWEIGHTING = 1.0
+# of the objective's size
+_ROUNDING = 1e-12
 
 
 def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
@@ -131,26 +134,27 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
     if not names:
         return {} if last is None else {last: problem.benefit(last, {}).best()}
     elements = products({name: problem.groups[name].elements() for name in names})
-    still = problem.identity()
 
-    def completed(chosen: np.ndarray) -> dict[str, Hard]:
+    def completed(problem: Problem, chosen: np.ndarray) -> dict[str, Hard]:
         """For each of the batch the element chosen, and what is best for the last group then."""
         state = {name: part.at(chosen) for name, part in elements.items()}
         return state if last is None else state | {last: problem.benefit(last, state).best()}
 
-    def judged(k: int) -> tuple[np.ndarray, np.ndarray]:
-        state = completed(np.full(problem.batch, k))
-        return problem.score(state), _num_kept(state, still)
+    def judge(items: np.ndarray, chosen: np.ndarray) -> None:
+        for some in slices(len(items), max(term.source[0].size for term in problem.terms), BLOCK):
+            part = problem.at(items[some])
+            state = completed(part, chosen[some])
+            scores[items[some], chosen[some]] = part.score(state)
+            kept[items[some], chosen[some]] = _num_kept(state, part.identity())
 
-    count = len(next(iter(elements.values())).permutation)
-    if last is None:
-        scores = problem.scores(elements)
-        kept = _num_kept(elements, {name: part.at([0]) for name, part in still.items()})
-    else:
-        scores, kept = (np.stack(x, 1) for x in zip(*map(judged, range(count)), strict=True))
+    limits = problem.scores(elements) if last is None else problem.limits(last, elements)
+    scores, kept = np.full(limits.shape, -np.inf), np.full(limits.shape, -1)
+    judge(np.arange(problem.batch), limits.argmax(1))
+    rounding = _ROUNDING * problem.scale[:, None]
+    judge(*np.nonzero(limits >= scores.max(1, keepdims=True) - 2 * rounding))
     # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
-    is_best = scores >= scores.max(1, keepdims=True) - 1e-12 * problem.scale[:, None]
-    return completed(np.where(is_best, kept, -1).argmax(1))
+    is_best = scores >= scores.max(1, keepdims=True) - rounding
+    return completed(problem, np.where(is_best, kept, -1).argmax(1))
 
 
 def _num_kept(state: dict[str, Hard], still: dict[str, Hard]) -> np.ndarray:

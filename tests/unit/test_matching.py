@@ -299,6 +299,48 @@ def test_all_elements_are_scored_at_once_as_one_by_one(symmetry, shapes, are_own
     np.testing.assert_allclose(problem.scores(elements), np.stack(slow, 1), rtol=1e-12, atol=1e-12)
 
 
+FEW = {
+    "two": SHAPES["two"],
+    "signed": (SIGNED, {"a": (2, 3), "b": (3, 4), "c": (4, 2)}),
+    "three": (
+        Symmetry({"a": ("g", "h", "k"), "b": ("g",), "c": (None, "k")}),
+        {"a": (3, 4, 3), "b": (3,), "c": (2, 3)},
+    ),
+    "paired": (Symmetry({"a": ("g", "g"), "b": ("h", "g")}), {"a": (3, 3), "b": (4, 3)}),
+}
+
+
+@pytest.mark.parametrize("block", [1, 2**17], ids=["one by one", "together"])
+@pytest.mark.parametrize("are_own", [False, True], ids=["one target", "targets of their own"])
+@pytest.mark.parametrize("name", FEW)
+def test_what_enumeration_leaves_out_could_not_be_better(name, are_own, block, monkeypatch):
+    """Of values many of which are equal, too: nothing is left out where no limit is known."""
+    (symmetry, shapes), rng = FEW[name], np.random.default_rng(0)
+    target, sources = (
+        {site: rng.integers(-2, 3, (*lead, *x)).astype(float) for site, x in shapes.items()} for lead in ((), (30,))
+    )
+    sources = {site: np.concatenate([x, target[site] + rng.normal(size=x.shape)]) for site, x in sources.items()}
+    problem = euclidean_problem(target, sources, symmetry.bind(target))
+    if are_own:
+        own = (term._replace(target=rng.normal(size=term.source.shape)) for term in problem.terms)
+        problem = dataclasses.replace(problem, terms=tuple(own))
+    names, last = solve._enumerated_groups(problem)
+    elements = products({group: problem.groups[group].elements() for group in names})
+    count = len(next(iter(elements.values())).permutation)
+    limits = problem.limits(last, elements)
+    for k in range(count):
+        state = {group: part.at(np.full(60, k)) for group, part in elements.items()}
+        reached = problem.score(state | {last: problem.benefit(last, state).best()})
+        assert (limits[:, k] >= reached - 1e-12 * problem.scale).all()
+    monkeypatch.setattr("numpyro_symmetry.assignment.problem.BLOCK", block)
+    monkeypatch.setattr("numpyro_symmetry.assignment.solve.BLOCK", block)
+    np.testing.assert_allclose(problem.limits(last, elements), limits, rtol=1e-12)
+    found = solve._enumerate(problem, names, last)
+    monkeypatch.setattr(type(problem), "limits", lambda *_: np.full((60, count), np.inf))
+    for group, part in solve._enumerate(problem, names, last).items():
+        assert part.is_same(found[group]).all()
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_no_step_of_frank_wolfe_loses(name):
     target = draw(name, 0)
