@@ -24,6 +24,8 @@ from numpyro_symmetry.symmetry.hard import products
 
 METHODS = ("auto", "descent", "frank_wolfe", "thorough")
 _MAX_ENUMERATED = 1000
+# where none is left to assign, scoring all of them is a product, which takes less than one descent up to seven labels
+_MAX_SCORED = 5040
 # below this width restarts are cheap and find what Frank-Wolfe misses
 _NARROW = 16
 _RESTARTS = 8
@@ -127,7 +129,8 @@ def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
     last = max(assignable, key=lambda name: problem.groups[name].degree, default=None)
     rest = [name for name in problem.groups if name != last]
     log_order = math.fsum(problem.groups[name].log_order() for name in rest)
-    return (rest, last) if log_order <= math.log(_MAX_ENUMERATED) + 1e-9 else None
+    most = _MAX_SCORED if last is None else _MAX_ENUMERATED
+    return (rest, last) if log_order <= math.log(most) + 1e-9 else None
 
 
 def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:

@@ -373,7 +373,8 @@ def refuse_tracers(what: str, /, **trees: Any) -> None:
     TypeError
         Naming what cannot run under `jit`, and which of its arguments is traced.
     """
-    if (traced := traced_among(**trees)) or is_traced(jnp.zeros(())):
+    if is_traced(trees, jnp.zeros(())):
+        traced = traced_among(**trees)
         raise TypeError(
             f"{what} needs numbers and cannot run under jit, vmap or grad{traced and f': {traced}'}. Call it outside, "
             "and pass its result in."

@@ -381,6 +381,10 @@ def test_enumeration_is_limited(monkeypatch):
     found = match(target, source, SHAPES["two"][0])
     assert not found.exact
     assert found.num_sweeps > 1
+    # where no group is assigned, to all labels of seven states
+    for num_states, is_exact in ((7, True), (8, False)):
+        target, source = (np.random.default_rng(k).normal(size=2 * (num_states,)) for k in range(2))
+        assert match({"A": target}, {"A": source}, Symmetry({"A": ("state", "state")})).exact == is_exact
 
 
 def test_a_match_is_printed_in_a_line():
