@@ -393,6 +393,11 @@ def test_invariants_by_hand():
     np.testing.assert_allclose(found["sorted loc"], np.sort(b, 1))
     # weights sum to one
     assert "Σ w" not in found
+    # each order once: a number said twice would be judged twice
+    for size, orders in {2: [0, 1], 5: [0, 2, 4]}.items():
+        x = rng.standard_normal((20, size))
+        of_few = invariants(Symmetry({"x": ("k",)}).bind({"x": x[0]}), {"x": x})
+        np.testing.assert_allclose(of_few["sorted x"], np.sort((x - x.mean()) / x.std(), 1)[:, orders])
     # of one slot alone the first moment is the value itself
     alone = invariants(Symmetry({"loc": ("k",)}).bind({"loc": loc[0, :1]}), {"loc": loc[:, :1]})
     assert [name for name in alone if "sorted" in name] == []
