@@ -86,7 +86,9 @@ def of_conditional(over: NamedSharding) -> dict[str, Any]:
     guide, (x, y) = symmetrized(AutoConditional(AutoNormal(network), progress_bar=False)), jax.device_put((X, Y), over)
     params, losses = fitted(guide, x, y)
     drawn = guide.sample_posterior(jax.random.key(5), params, x, y)
-    bounds = guide.elbo_bounds(jax.random.key(1), params, X, Y, sharding=over, **OF_BOUNDS)
+    # what was put on one device no program over several takes, until it is laid over them
+    key = jax.device_put(jax.random.key(1), jax.local_devices()[0])
+    bounds = guide.elbo_bounds(key, params, X, Y, sharding=over, **OF_BOUNDS)
     return {"losses": losses, "params": params, "drawn": drawn, "bounds": ends(bounds)}
 
 
