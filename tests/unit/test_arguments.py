@@ -205,7 +205,7 @@ def test_arrays_that_are_traced_are_named_where_numbers_are_read(name):
 
 def test_all_that_needs_numbers_has_a_row():
     source = "".join(path.read_text() for path in Path(ns.__file__).parent.rglob("*.py"))
-    named = set(re.findall(r"\brefuse_tracers\(\s*f?\"?([^\",:)]+)", source)) - {"what"}
+    named = set(re.findall(r"\brefuse_tracers\(\s*f?[\"']?([^\"',:)]+)", source)) - {"what"}
     assert named - IN_OTHER_WORDS <= set(OUTSIDE_JIT)
     assert len(named) > 20
 
