@@ -97,7 +97,12 @@ def laid_over(tree: Any, sharding: NamedSharding | None) -> Any:
     """Arrays that every process has whole, laid over devices, of other processes as well."""
     if sharding is None:
         return tree
-    return jax.tree.map(lambda value: _of_numbers(partial(jax.device_put, device=sharding), value), tree)
+
+    def laid(value: Any) -> Any:
+        # off the device it may have been put on, for JAX moves nothing from there to devices of other processes
+        return jax.device_put(np.asarray(gathered(value)), sharding)
+
+    return jax.tree.map(partial(_of_numbers, laid), tree)
 
 
 def gathered(tree: Any) -> Any:

@@ -97,7 +97,7 @@ def to_arviz(
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
     refuse_masked_arguments(model_args, kwargs)
     refuse_tracers("to_arviz", rng_key=rng_key, params=params, model_args=model_args, model_kwargs=kwargs)
-    refuse_no_guide(guide, params)
+    refuse_no_guide(guide)
     of = Model(guide.model if model is None else model, model_args, kwargs)
     with saying("drawing from the guide", as_flag(progress_bar, "progress_bar")):
         say("reading the model")
@@ -115,21 +115,19 @@ def to_arviz(
         )
 
 
-def refuse_no_guide(guide: Any, params: Any) -> None:
-    """Refuse a guide or parameters from which no draws can be taken.
+def refuse_no_guide(guide: Any) -> None:
+    """Refuse a guide from which no draws can be taken.
 
     Raises
     ------
     TypeError
-        If the guide is no autoguide, or its parameters no mapping.
+        If it is no autoguide.
     """
     if not isinstance(guide, AutoGuide):
         raise TypeError(
             f"guide must be a NumPyro autoguide, or a guide by hand as AutoSymmetrized(guide, symmetry, model=model), "
             f"which draws from it; got {getattr(guide, '__name__', type(guide).__name__)}."
         )
-    if not isinstance(params, Mapping):
-        raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
 
 
 def draws_of_guide(
@@ -144,7 +142,7 @@ def draws_of_guide(
     SymmetryError
         If a parameter is missing, of another shape, not finite or outside of its constraint.
     """
-    refuse_no_guide(guide, params)
+    refuse_no_guide(guide)
     try:
         # a guide that has not been set up is set up by this run of it
         trace = trace_model(guide, args, dict(kwargs), rng_key)

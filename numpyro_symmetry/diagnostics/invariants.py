@@ -199,8 +199,7 @@ def _of_site(reading: _Reading, name: str) -> Iterator[tuple[str, Callable[[Site
         yield f"Σ {name}{mark}", partial(_moments, reading, power)
     count = math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None)
     if count > 1:
-        # of two, the middle is half of their sum
-        for k in (0, count // 2, count - 1) if count > 2 else (0, count - 1):
+        for k in sorted({0, count // 2, count - 1}):
             yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_order, reading, k)
 
 

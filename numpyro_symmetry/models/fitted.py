@@ -91,7 +91,8 @@ def refuse_wrong_parameters(
     params
         Parameters, constrained.
     model_too
-        Whether the model's own have to be there as well, and its mutable state: drawing from a guide takes none of it.
+        Whether the model's own have to be there as well, and its mutable state: drawing from a guide takes but what
+        the guide itself reads.
 
     Raises
     ------
@@ -104,14 +105,15 @@ def refuse_wrong_parameters(
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping from names to arrays; got {type(params).__name__}. {_REMEDY}.")
     own, of_model = ({n: s for n, s in (t or {}).items() if s["type"] == "param"} for t in (guide_trace, model_trace))
-    state = {n for t in (guide_trace, model_trace or {}) for n, s in t.items() if s["type"] == "mutable"}
+    read, of_others = ({n for n, s in (t or {}).items() if s["type"] == "mutable"} for t in (guide_trace, model_trace))
+    state = read | of_others
     expected = own | of_model if model_too else own
     unknown = [name for name in params if name not in own and name not in of_model and name not in state]
     if missing := [name for name in expected if name not in params]:
         given = f"the parameters given are {sorted(map(str, params))}" if params else "no parameters are given"
         raise SymmetryError(f"Parameters {missing} are missing; {given}.{_nearest(missing[0], unknown)} {_REMEDY}.")
-    if model_too:
-        refuse_absent_state(state, params)
+    # a guide that runs the model has draws that depend on it
+    refuse_absent_state(state if model_too else read, params)
     if unknown and model_trace is not None:
         # a parameter that is there already is not the one that an unknown name was to be
         nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])

@@ -35,6 +35,7 @@ from numpyro_symmetry import (
     SymmetryError,
     SymmetryWarning,
     UnsupportedGuideError,
+    to_arviz,
 )
 from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 
@@ -105,6 +106,12 @@ def tanh_network(x, y):
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([1, 3]).to_event(2))
     v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w) @ v, 0.1).to_event(1), obs=y)
+
+
+def switches(x, y):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([1, 3]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=jnp.tanh(x @ w) @ v).to_event(1), obs=y)
 
 
 UNITS = Symmetry({"w": (None, "hidden"), "v": ("hidden",)}, {"hidden": "signed"})
@@ -184,16 +191,30 @@ def test_a_handler_around_a_guide_that_makes_its_sites_others_is_refused(name, a
     ],
 )
 def test_no_parameter_of_a_guide_is_drawn_by_whatever_name(base, prefix, parameter, shape):
-    def switches(x, y):
-        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([1, 3]).to_event(2))
-        v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        numpyro.sample("y", dist.Bernoulli(logits=jnp.tanh(x @ w) @ v).to_event(1), obs=y)
-
     x, guide = jnp.linspace(-1.0, 1.0, 9)[:, None], BASES[base](switches)
     guide = guide if prefix is None else handlers.scope(guide, prefix=prefix)
     prior = {parameter: dist.LogNormal(0.0, 0.1).expand(shape).to_event(len(shape))}
     with pytest.raises(UnsupportedGuideError, match=f"'{parameter}' of the guide is drawn by a handler .* lift"):
         handlers.seed(handlers.lift(guide, prior=prior), 0)(x, x[:, 0] > 0)
+
+
+@pytest.mark.parametrize(
+    ("base", "parameters"),
+    [
+        ("follows", ("auto_y_step", "auto_y_precision")),
+        ("inducing", ("auto_v_unit_0", "auto_v_precision_0")),
+        ("unit", ("w_auto_scale", "v_auto_scale")),
+    ],
+)
+def test_scales_and_factors_of_a_guide_have_to_be_positive(base, parameters):
+    x = jnp.linspace(-1.0, 1.0, 9)[:, None]
+    made = BASES | {"inducing": lambda model: AutoConditional(AutoNormal(model), inducing=x[:4])}
+    guide, of_training = made[base](switches), (x, x[:, 0] > 0)
+    svi = SVI(switches, guide, optax.adam(0.01), Trace_ELBO())
+    params = svi.get_params(svi.init(KEY, *of_training))
+    for name in parameters:
+        with pytest.raises(SymmetryError, match=f"'{name}' is outside of its constraint"):
+            to_arviz(KEY, guide, params | {name: -params[name]}, of_training, num_draws=2)
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])

@@ -2,6 +2,7 @@
 
 import tempfile
 import threading
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -86,6 +87,7 @@ def state(folder):
         "precision": jax.config.jax_default_matmul_precision,
         "handlers": list(_PYRO_STACK),
         "validation": checks_values(),
+        "warnings": list(warnings.filters),
         "pools": [(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()],
     }
 

@@ -205,9 +205,41 @@ def test_arrays_that_are_traced_are_named_where_numbers_are_read(name):
 
 def test_all_that_needs_numbers_has_a_row():
     source = "".join(path.read_text() for path in Path(ns.__file__).parent.rglob("*.py"))
-    named = set(re.findall(r"\brefuse_tracers\(\s*f?\"?([^\",:)]+)", source)) - {"what"}
+    named = set(re.findall(r"\brefuse_tracers\(\s*f?[\"']?([^\"',:)]+)", source)) - {"what"}
     assert named - IN_OTHER_WORDS <= set(OUTSIDE_JIT)
     assert len(named) > 20
+
+
+OF_LOC = {"loc_auto_loc": VALUES, "loc_auto_scale": np.ones(3)}
+# what runs models -> a call with one, and with a key
+RUNS = {
+    "find_symmetry": lambda model, key: ns.find_symmetry(model, (0.5,)),
+    "check_symmetry": lambda model, key: ns.check_symmetry(model, LOC, (0.5,)),
+    "rebase": lambda model, key: ns.rebase({"loc": DRAWS}, model=model, model_args=(0.5,)),
+    "rebase, symmetry known": lambda model, key: ns.rebase({"loc": DRAWS}, LOC, model=model, model_args=(0.5,)),
+    "prior_conformity": lambda model, key: ns.diagnostics.prior_conformity(relabelled(), model, (0.5,)),
+    "log_evidence": lambda model, key: ns.log_evidence({"loc": DRAWS}, model, (0.5,)),
+    "log_evidence of a guide": lambda model, key: ns.log_evidence((AutoNormal(model), OF_LOC), model_args=(0.5,)),
+    "run_blackjax": lambda model, key: ns.run_blackjax(key, model, (0.5,)),
+    "to_arviz": lambda model, key: ns.to_arviz(key, AutoNormal(model), OF_LOC, (0.5,)),
+    "compare": lambda model, key: ns.compare({"loc": DRAWS}, (AutoNormal(model), OF_LOC), LOC, model_args=(0.5,)),
+    "setup": lambda model, key: ns.AutoSymmetrized(AutoNormal(model)).setup(key, 0.5),
+    "elbo_bounds": lambda model, key: ns.AutoSymmetrized(AutoNormal(model), LOC).elbo_bounds(key, OF_LOC, 0.5),
+    "AutoConditional": lambda model, key: numpyro.handlers.seed(ns.AutoConditional(AutoNormal(model)), key)(0.5),
+    "AutoUnitNormal": lambda model, key: numpyro.handlers.seed(ns.AutoUnitNormal(model), key)(0.5),
+}
+
+
+@pytest.mark.parametrize("error", [AssertionError, AttributeError, RuntimeError, TypeError, ValueError])
+@pytest.mark.parametrize("name", RUNS)
+def test_what_a_model_raises_of_its_own_is_left_as_it_is(name, error):
+    def model(y):
+        numpyro.sample("loc", dist.Normal().expand([3]).to_event(1))
+        raise error("said by the model")
+
+    with pytest.raises(error, match="^said by the model") as told:
+        RUNS[name](model, jax.random.key(0))
+    assert told.type is error
 
 
 # whatever weighs K permutations -> a call with K of them

@@ -1,5 +1,7 @@
 """loss_barrier: closed forms, common random numbers, and what it refuses."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
@@ -221,6 +223,14 @@ def test_too_few_effective_draws_are_warned_of():
     with pytest.warns(SymmetryWarning, match="in effect the average of"):
         found = loss_barrier(narrow, a, b)
     assert found.effective_draws.min() < 5
+
+
+@pytest.mark.parametrize(("scale", "is_few"), [(1.5, False), (1.7, True)])
+def test_few_effective_draws_are_fewer_than_five(scale, is_few):
+    q = DiagonalGaussian({"w": jnp.zeros(())}, {"w": jnp.array(scale)})
+    with pytest.warns(SymmetryWarning, match=r"the average of 4\.7 of 20 draws") if is_few else nullcontext():
+        found = loss_barrier(lambda values: -values["w"][None], q, q, num_points=3, num_draws=20)
+    assert int(found.effective_draws.min()) == (4 if is_few else 5)
 
 
 def test_effective_draws_are_those_of_weighted_averages():

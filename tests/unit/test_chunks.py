@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from numpyro_symmetry import Symmetry, match, mutual_information
 from numpyro_symmetry.assignment import passes
 from numpyro_symmetry.chunks import at_once, mapped, slices
-from numpyro_symmetry.devices import as_sharding, num_parts, sharding_of
+from numpyro_symmetry.devices import as_sharding, num_parts, over_local_devices, sharding_of
 from numpyro_symmetry.entropy import GaussianFactors, size_of_tables
 from numpyro_symmetry.entropy.factorised import sample_chain
 
@@ -93,6 +93,10 @@ EIGHT = AbstractMesh((4, 2), ("item", "data"))
 def test_devices_that_divide_items_take_as_many_each(spec, count, parts):
     sharding = NamedSharding(EIGHT, PartitionSpec(*spec))
     assert num_parts(as_sharding(sharding, count, "num_chains")) == parts
+
+
+def test_items_lie_over_no_devices_where_there_is_one():
+    assert all(over_local_devices(count) is None for count in range(1, 5))
 
 
 @pytest.mark.parametrize(

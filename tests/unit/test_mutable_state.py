@@ -1,6 +1,7 @@
 """Models that keep mutable state, such as running averages: what guides read of it, and who advances it."""
 
 import functools
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from numpyro_symmetry import (
     SymmetryError,
     UnsupportedGuideError,
     log_evidence,
+    to_arviz,
 )
 
 KEY = jax.random.key(0)
@@ -105,6 +107,23 @@ def test_bounds_ask_for_the_state():
     assert abs(bounds.base_elbo - guide.elbo_bounds(KEY, params | other, X, Y, num_particles=8).base_elbo) > 0.1
     # nothing is left in what was given
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
+
+
+DRAWN = {
+    "sample_posterior": lambda guide, params: guide.sample_posterior(KEY, params, X, Y),
+    "to_arviz": lambda guide, params: to_arviz(KEY, guide, params, (X, Y), num_draws=2, log_likelihood=False),
+}
+
+
+@pytest.mark.parametrize("how", DRAWN)
+@pytest.mark.parametrize("name", GUIDES)
+def test_draws_ask_for_the_state_that_a_guide_reads(name, how):
+    guide = GUIDES[name]()
+    params, state = started(guide)
+    reads = name not in ("base", "symmetrized")
+    with pytest.raises(SymmetryError, match=r"state \['state'\] .* is missing") if reads else nullcontext():
+        DRAWN[how](guide, params)
+    DRAWN[how](guide, params | state)
 
 
 def test_a_given_symmetry_is_checked_of_parameters_that_start_with_their_state():

@@ -147,10 +147,9 @@ def test_many_are_evaluated_as_one_by_one(count):
     one = {name: x[0] for name, x in values.items()}
     program = traced(function, one, data, precision=DOUBLE)
     found, each = compiled_for_many(program, count)(values, data), compiled(program)
-    for k in range(7):
-        alone = each({name: x[k] for name, x in values.items()}, data)
-        for name, x in alone.items():
-            np.testing.assert_allclose(found[name][k], x, rtol=1e-14)
+    alone = [each({name: x[k] for name, x in values.items()}, data) for k in range(7)]
+    for name, x in found.items():
+        np.testing.assert_allclose(x, np.stack([one[name] for one in alone]), rtol=1e-14)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [(DOUBLE, np.float64), (WIDENED, np.float64), (None, np.float32)])

@@ -759,8 +759,11 @@ def test_labelled_arrays_move_whatever_the_order_of_their_dimensions():
     draws = np.random.default_rng(0).normal(np.arange(3.0), 0.2, (2, 20, 3))
     draws[1, ::2] = draws[1, ::2, ::-1]
     out = rebase({"loc": draws}, Symmetry.mixture("loc"), null=False)
-    turned = xr.DataArray(draws, dims=("chain", "draw", "component")).transpose("component", "draw", "chain")
-    np.testing.assert_array_equal(out.apply({"loc": turned})["loc"], out.data["loc"])
+    named = xr.DataArray(draws, dims=("chain", "draw", "component"))
+    turned = [named.transpose(*dims) for dims in itertools.permutations(named.dims)]
+    # where only one of two names is known, dimensions stand as they are counted
+    for given in [*turned, named.rename(chain="walker"), named.rename(draw="iteration")]:
+        np.testing.assert_array_equal(out.apply({"loc": given})["loc"], out.data["loc"])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,5 +1,6 @@
 """Reports name what is wrong first, keep quiet where nothing is, and refuse what they cannot read."""
 
+import itertools
 import re
 import tracemalloc
 
@@ -393,9 +394,35 @@ def test_invariants_by_hand():
     np.testing.assert_allclose(found["sorted loc"], np.sort(b, 1))
     # weights sum to one
     assert "Σ w" not in found
+    # each order once: a number said twice would be judged twice
+    for size, orders in {2: [0, 1], 5: [0, 2, 4]}.items():
+        x = rng.standard_normal((20, size))
+        of_few = invariants(Symmetry({"x": ("k",)}).bind({"x": x[0]}), {"x": x})
+        np.testing.assert_allclose(of_few["sorted x"], np.sort((x - x.mean()) / x.std(), 1)[:, orders])
     # of one slot alone the first moment is the value itself
     alone = invariants(Symmetry({"loc": ("k",)}).bind({"loc": loc[0, :1]}), {"loc": loc[:, :1]})
     assert [name for name in alone if "sorted" in name] == []
+
+
+def test_invariants_across_sites_by_hand():
+    rng = np.random.default_rng(0)
+    axes = {"loc": ("k",), "rows": ("k", None), "square": ("k", "k"), "both": ("k", "j")}
+    shapes = {"loc": (4,), "rows": (4, 2), "square": (4, 4), "both": (4, 3)}
+    values = {site: 2.0 + rng.standard_normal((20, *shape)) for site, shape in shapes.items()}
+    found = invariants(Symmetry(axes).bind({site: x[0] for site, x in values.items()}), values)
+    # numbers of a unit are each scaled by their own
+    pooled = {site: (0, 1) if site == "rows" else None for site in values}
+    x = {site: (x - x.mean(pooled[site])) / x.std(pooled[site]) for site, x in values.items()}
+    # of each unit: what no other group moves as it is, a square's entry with itself, and the size of what is moved
+    units = {
+        "loc": x["loc"][..., None],
+        "rows": x["rows"],
+        "square": np.diagonal(x["square"], axis1=1, axis2=2)[..., None],
+        "both": np.square(x["both"]).sum(2, keepdims=True),
+    }
+    for first, second in itertools.combinations(axes, 2):
+        expected = np.einsum("dki,dkj->dij", units[first], units[second]).reshape(20, -1)
+        np.testing.assert_allclose(found[f"Σ {first}·{second}"], expected, err_msg=f"{first}, {second}")
 
 
 @pytest.mark.parametrize("offset", [1e4, 5e6, 1e9])
@@ -424,6 +451,11 @@ def test_what_is_constant_up_to_single_precision_is_no_invariant(held_in):
     assert len(np.unique(around.sum(1, dtype=float))) > 1
     of_cubes = invariants(Symmetry({"x": ("k",)}).bind({"x": around[0]}), {"x": around.astype(held_in)})
     assert "Σ x³" not in of_cubes
+    # nor does a norm of one vary whose largest squares are hundreds of times their mean
+    wide = rng.standard_normal((400, 300)) * np.where(np.arange(300) < 2, 30.0, 1.0)
+    wide = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
+    signed = Symmetry({"x": ("k",)}, {"k": "signed"}).bind({"x": wide[0]})
+    assert "Σ x²" not in invariants(signed, {"x": wide.astype(held_in)})
     # made in single precision, and worked on in double
     assert "Σ w" not in invariants(symmetry, {"w": 1.1 * np.float64(w), "both": both.astype(held_in)})
 
