@@ -379,5 +379,5 @@ class DiagonalGaussian:
 
 def _is_list(value: Any) -> bool:
     """Whether a value is one array, as a list of arrays: no symmetry says that these are a tree."""
-    is_list = isinstance(value, list | tuple) and all(map(can_be_moved, value))
+    is_list = isinstance(value, list | tuple) and len(value) > 0 and all(map(can_be_moved, value))
     return is_list and len({np.shape(x) for x in value}) < 2

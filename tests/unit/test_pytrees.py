@@ -179,6 +179,32 @@ def test_a_function_among_the_leaves_stands_in_nobodys_way():
     assert_same(rebase([net, moved], symmetry, reference="first", null=False).data[1][::2], net[::2])
 
 
+# what trees of parameters hold beside their arrays
+BESIDE = {"key": jax.random.key(3), "bias": None, "state": {}, "update": (), "activation": jnp.tanh, "name": "net"}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_holds_no_numbers_stands_beside_the_arrays_of_a_flat_tree(name):
+    beside = {name: BESIDE[name]}
+    net = {"a": normal(3, N), "c": normal(N, 2)}
+    symmetry = Symmetry({"a": (None, "hidden"), "c": ("hidden", None)})
+    moved = symmetry.apply(symmetry.bind(net).sample(jax.random.key(1)), net)
+    element = match(net | beside, moved | beside, symmetry).element
+    ensemble = [net | beside, moved | beside]
+    stacked = {site: np.stack([net[site], moved[site]]) for site in net} | beside
+    again = rebase(stacked, symmetry, reference="first", null=False)
+    for one in (
+        symmetry.apply(element, moved | beside),
+        merge(ensemble, symmetry).merged,
+        rebase(ensemble, symmetry, reference="first", null=False).data[1],
+        {site: value[1] if site in net else value for site, value in again.data.items()},
+    ):
+        assert one.pop(name) == BESIDE[name]
+        assert_same(one, net)
+    assert again.undo(again.data)[name] == BESIDE[name]
+    assert set(DiagonalGaussian.fit(stacked).loc) == set(net)
+
+
 def test_a_tree_may_be_named_by_its_own_keys_alone():
     tree = {"a": {"b": normal(3, 4), "key": jax.random.key(0)}, "c": normal(N)}
     symmetry = Symmetry({"c": ("hidden",)})
