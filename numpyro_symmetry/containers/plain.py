@@ -153,7 +153,7 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
             if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(members[0][site], where):
                 raise SymmetryError(
                     f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(members[0][site])} in "
-                    "the first."
+                    f"the first.{_if_chains(members)}"
                 )
     values = {
         site: np.stack([as_array(member[site], f"Site {site!r} of a member") for member in members])
@@ -170,6 +170,18 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
         )
 
     return Trace(values, (len(data),), write, uncompared=uncompared(data[0], symmetry.axes), are_members=True)
+
+
+def _if_chains(members: Sequence[Mapping[str, Any]]) -> str:
+    """The remedy if members look like chains of several lengths: all sites of one begin with one number."""
+    lengths = [{np.shape(value)[:1] for value in member.values()} for member in members]
+    if not all(len(own) == 1 and own != {()} for own in lengths):
+        return ""
+    shortest = min(own.pop()[0] for own in lengths)
+    return (
+        " If members are chains of draws, stack them, cut to the shortest: "
+        f"jax.tree.map(lambda *chains: np.stack([chain[-{shortest}:] for chain in chains]), *members)."
+    )
 
 
 def _refuse_chains(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -> None:
