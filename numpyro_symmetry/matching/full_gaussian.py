@@ -43,8 +43,8 @@ class FullGaussian:
     loc
         Site -> means; or a pytree, whose paths to arrays are sites, in the order of its leaves.
     covariance
-        ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``; symmetric, and nowhere negative. That of
-        ``jax.flatten_util.ravel_pytree`` has the leaves of a dict by name: pass ``dict(sorted(loc.items()))``.
+        ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``; symmetric, and nowhere negative.
+        That of ``jax.flatten_util.ravel_pytree`` has the leaves of a dict by name: pass ``dict(sorted(loc.items()))``.
 
     Raises
     ------

@@ -66,8 +66,8 @@ def refuse_what_is_no_covariance(value: Any, where: str) -> None:
     tolerance = 16.0 * eps * size * max(float(np.abs(matrices).max()), np.finfo(float).tiny)
     if (gap := float(np.abs(matrices - matrices.swapaxes(-1, -2)).max())) > tolerance:
         raise SymmetryError(
-            f"{where} is not symmetric: entries differ from their transpose by up to {gap:.3g}. If that is rounding, as of "
-            "an inverse, pass the mean of both, 0.5 * (covariance + covariance.T)."
+            f"{where} is not symmetric: entries differ from their transpose by up to {gap:.3g}. If that is rounding, "
+            "as of an inverse, pass the mean of both, 0.5 * (covariance + covariance.T)."
         )
     symmetric = 0.5 * (matrices + matrices.swapaxes(-1, -2))
     try:
