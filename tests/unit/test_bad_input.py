@@ -1313,7 +1313,12 @@ TRACES = [
     Bad("varimax, tolerance", lambda w: ns.traces.varimax(np.eye(3), tolerance=-1.0), ValueError, ("tolerance", "-1")),
     Bad("varimax, ragged", lambda w: ns.traces.varimax([[1.0], [1.0, 2.0]]), ns.SymmetryError, ("loadings", "list")),
     Bad("no array", lambda w: ns.rebase({"loc": Tensor()}, w.symmetry), ns.SymmetryError, ("'loc'", "Tensor")),
-    Bad("no array within", lambda w: ns.rebase(w.draws | {"x": {"y": 1.0}}, w.symmetry), ns.SymmetryError, ("'x'", "arrays")),
+    Bad(
+        "no array within",
+        lambda w: ns.rebase(w.draws | {"x": {"y": 1}}, w.symmetry),
+        ns.SymmetryError,
+        ("'x'", "arrays"),
+    ),
     Bad("apply to no array", lambda w: w.out.apply({"loc": Tensor()}), ns.SymmetryError, ("'loc'", "Tensor")),
     Bad(
         "score of other draws",
