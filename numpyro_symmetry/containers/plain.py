@@ -121,7 +121,7 @@ def _leading(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -
 
 def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
     arrays = arrays_by_path(data)
-    if not arrays.keys() & symmetry.axes.keys():
+    if symmetry.axes and not arrays.keys() & symmetry.axes.keys():
         raise refusal_of_tree(data, symmetry)
     refuse_masked(arrays)
     refuse_tracers("Reading draws", draws=arrays)

@@ -463,3 +463,9 @@ def test_what_is_refused_is_named_by_its_path(name):
     call, message = REFUSED[name]
     with pytest.raises(SymmetryError, match=message):
         call()
+
+
+@pytest.mark.parametrize("tree", [TWO, Weights(np.ones((3, N)), np.ones(N))])
+def test_of_a_trivial_symmetry_a_tree_is_told_what_a_dict_is(tree):
+    with pytest.raises(SymmetryError, match="The symmetry is trivial"):
+        rebase(jax.tree.map(lambda x: np.stack([x] * 20), tree), Symmetry({}))
