@@ -192,7 +192,7 @@ def _refuse_chains(values: Arrays, symmetry: Symmetry, num_leading_dims: int | N
         shapes = {site: values[site].shape[1:] for site in symmetry.axes}
         raise SymmetryError(
             f"A list is read as members of an ensemble, one draw each, and arrays of shapes {shapes} in each look like "
-            "chains of draws. Stack chains, {site: np.stack([chain[site] for chain in chains]) for site in chains[0]}; "
+            "chains of draws. Stack chains, jax.tree.map(lambda *chains: np.stack(chains), *members); "
             "of members say num_leading_dims=1."
         )
 
