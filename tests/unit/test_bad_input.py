@@ -1190,13 +1190,13 @@ TRACES = [
         "chains in a list, taken for members of an ensemble",
         lambda w: ns.rebase([{"loc": np.resize(chain, (30, 3))} for chain in w.draws["loc"]], w.symmetry),
         ns.SymmetryError,
-        ("members of an ensemble", "'loc': (30, 3)", "np.stack([chain[site]", "num_leading_dims=1"),
+        ("members of an ensemble", "'loc': (30, 3)", "np.stack(chains), *members", "num_leading_dims=1"),
     ),
     Bad(
         "chains in a list, said to be chains",
         lambda w: ns.rebase([{"loc": chain} for chain in w.draws["loc"]], w.symmetry, num_leading_dims=2),
         ns.SymmetryError,
-        ("members of an ensemble", "np.stack([chain[site]"),
+        ("members of an ensemble", "np.stack(chains), *members"),
     ),
     Bad("no symmetry, no model", lambda w: ns.rebase(w.draws), ValueError, ("model",)),
     Bad(
