@@ -121,7 +121,7 @@ def _leading(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -
 
 def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
     arrays = arrays_by_path(data)
-    if not arrays.keys() & symmetry.axes.keys():
+    if symmetry.axes and not arrays.keys() & symmetry.axes.keys():
         raise refusal_of_tree(data, symmetry)
     refuse_masked(arrays)
     refuse_tracers("Reading draws", draws=arrays)
@@ -153,7 +153,7 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
             if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(members[0][site], where):
                 raise SymmetryError(
                     f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(members[0][site])} in "
-                    "the first."
+                    f"the first.{_if_chains(members)}"
                 )
     values = {
         site: np.stack([as_array(member[site], f"Site {site!r} of a member") for member in members])
@@ -172,6 +172,18 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
     return Trace(values, (len(data),), write, uncompared=uncompared(data[0], symmetry.axes), are_members=True)
 
 
+def _if_chains(members: Sequence[Mapping[str, Any]]) -> str:
+    """The remedy if members look like chains of several lengths: all sites of one begin with one number."""
+    lengths = [{np.shape(value)[:1] for value in member.values()} for member in members]
+    if not all(len(own) == 1 and own != {()} for own in lengths):
+        return ""
+    shortest = min(own.pop()[0] for own in lengths)
+    return (
+        " If members are chains of draws, stack them, cut to the shortest: "
+        f"jax.tree.map(lambda *chains: np.stack([chain[-{shortest}:] for chain in chains]), *members)."
+    )
+
+
 def _refuse_chains(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -> None:
     """Refuse members each of which is likelier a chain of draws: their labels would be those of draws."""
     count, *labels = next(iter(values.values())).shape[1:3] or (0,)
@@ -180,7 +192,7 @@ def _refuse_chains(values: Arrays, symmetry: Symmetry, num_leading_dims: int | N
         shapes = {site: values[site].shape[1:] for site in symmetry.axes}
         raise SymmetryError(
             f"A list is read as members of an ensemble, one draw each, and arrays of shapes {shapes} in each look like "
-            "chains of draws. Stack chains, {site: np.stack([chain[site] for chain in chains]) for site in chains[0]}; "
+            "chains of draws. Stack chains, jax.tree.map(lambda *chains: np.stack(chains), *members); "
             "of members say num_leading_dims=1."
         )
 

@@ -31,10 +31,18 @@ def refusal(data: Any) -> SymmetryError:
 
 def refusal_of_tree(data: Any, symmetry: Symmetry) -> SymmetryError:
     """The error about a tree that holds none of a symmetry's sites."""
+    arrays, site = arrays_by_path(data), next(iter(symmetry.axes), "")
+    if chains := [x for path, x in arrays.items() if re.fullmatch(re.escape(site) + r"\.\d+", path)]:
+        lengths = [len(x) if x.ndim else 1 for x in chains]
+        return SymmetryError(
+            f"Site {site!r} comes in {len(chains)} arrays, of {', '.join(map(str, lengths))} draws; expected one, "
+            "(chain, draw, ...). Stack those of each site, cut to the shortest: jax.tree.map(lambda chains: "
+            f"np.stack([x[-{min(lengths)}:] for x in chains]), draws, is_leaf=lambda x: isinstance(x, list))."
+        )
     if not isinstance(data, Mapping):
         return refusal(data)
     return SymmetryError(
-        f"The symmetry acts on sites {list(symmetry.axes)}, and the tree holds arrays at {list(arrays_by_path(data))}: "
+        f"The symmetry acts on sites {list(symmetry.axes)}, and the tree holds arrays at {list(arrays)}: "
         "sites of a pytree are the paths to its arrays, with dots between the keys. Find the symmetry on such a tree "
         "(find_symmetry(function, args, argnum=0)), or pass the part of the tree that it was found on."
     )

@@ -228,4 +228,8 @@ def _outputs(question: Question, argnum: int, symmetry: Symmetry) -> tuple[Outpu
     outputs = outputs_of_function(question.model, question.args, question.kwargs, argnum)
     outputs.program(Data({}, {}, {}))  # refused unless it is deterministic
     ties = ties_of(question.args[argnum])
-    return outputs, replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})
+    symmetry = replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})
+    # values of a family take each other's places: one that is negative speaks for all
+    positive = outputs.sites.constrained
+    real = {site for stack in symmetry.stacks.values() if not positive.issuperset(stack.sites) for site in stack.sites}
+    return replace(outputs, sites=outputs.sites._replace(constrained=positive - real)), symmetry

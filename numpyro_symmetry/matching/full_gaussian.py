@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import (
+    by_site,
     module_of,
     order_of,
     refuse_no_symmetry,
@@ -40,9 +41,10 @@ class FullGaussian:
     Parameters
     ----------
     loc
-        Site -> means.
+        Site -> means; or a pytree, whose paths to arrays are sites, in the order of its leaves.
     covariance
         ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``; symmetric, and nowhere negative.
+        That of ``jax.flatten_util.ravel_pytree`` has the leaves of a dict by name: pass ``dict(sorted(loc.items()))``.
 
     Raises
     ------
@@ -50,7 +52,7 @@ class FullGaussian:
         If the covariance is of another shape, not finite, not symmetric or has a negative eigenvalue, all but for
         rounding, or a mean is masked or not finite. Traced values are not looked at.
     TypeError
-        If ``loc`` is no mapping.
+        If ``loc`` is neither a mapping nor a pytree of arrays.
 
     Examples
     --------
@@ -66,8 +68,7 @@ class FullGaussian:
     covariance: Any
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loc, Mapping):
-            raise TypeError(f"loc maps sites to arrays; got {type(self.loc).__name__}.")
+        vars(self).update(loc=by_site(self.loc, "loc"))
         refuse_masked(self.loc)
         refuse_masked({"covariance": self.covariance}, "Argument")
         for site, loc in self.loc.items():

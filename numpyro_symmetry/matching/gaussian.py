@@ -20,6 +20,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching import transport
 from numpyro_symmetry.matching.gaussian_inputs import (
+    by_site,
     module_of,
     refuse_no_symmetry,
     refuse_other_shapes,
@@ -47,7 +48,7 @@ class DiagonalGaussian:
     Parameters
     ----------
     loc
-        Site -> means.
+        Site -> means; or a pytree, whose paths to arrays are sites.
     scale
         Site -> standard deviations (never variances), of the same shapes, not negative; zero for points.
 
@@ -57,7 +58,7 @@ class DiagonalGaussian:
         If the sites or shapes of the two differ, or hold a mask, a number that is not finite, or a negative standard
         deviation. Traced values are not looked at.
     TypeError
-        If one of the two is no mapping.
+        If one of the two is neither a mapping nor a pytree of arrays.
 
     Examples
     --------
@@ -73,6 +74,7 @@ class DiagonalGaussian:
     scale: dict[str, Any]
 
     def __post_init__(self) -> None:
+        vars(self).update({name: by_site(getattr(self, name), name) for name in ("loc", "scale")})
         self.check()
 
     def check(self, where: str = "") -> None:
@@ -83,10 +85,10 @@ class DiagonalGaussian:
         where
             How messages name this Gaussian, such as ``" of the target"``.
         """
-        for name, by_site in (("loc", self.loc), ("scale", self.scale)):
-            if not isinstance(by_site, Mapping):
-                raise TypeError(f"{name}{where} maps sites to arrays; got {type(by_site).__name__}.")
-            refuse_masked(by_site)
+        for name, sites in (("loc", self.loc), ("scale", self.scale)):
+            if not isinstance(sites, Mapping):
+                raise TypeError(f"{name}{where} maps sites to arrays; got {type(sites).__name__}.")
+            refuse_masked(sites)
         if set(self.loc) != set(self.scale):
             raise SymmetryError(f"loc has sites {sorted(self.loc)}, scale has {sorted(self.scale)}; they must agree.")
         for site, loc in self.loc.items():
@@ -379,5 +381,5 @@ class DiagonalGaussian:
 
 def _is_list(value: Any) -> bool:
     """Whether a value is one array, as a list of arrays: no symmetry says that these are a tree."""
-    is_list = isinstance(value, list | tuple) and all(map(can_be_moved, value))
+    is_list = isinstance(value, list | tuple) and len(value) > 0 and all(map(can_be_moved, value))
     return is_list and len({np.shape(x) for x in value}) < 2

@@ -16,7 +16,7 @@ from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutat
 from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
 from numpyro_symmetry.symmetry.axes import VIRTUAL, labels
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast
-from numpyro_symmetry.symmetry.pytrees import refuse_mismatch
+from numpyro_symmetry.symmetry.pytrees import as_sites, can_be_moved, refuse_mismatch
 from numpyro_symmetry.symmetry.shown import counted
 
 
@@ -25,6 +25,20 @@ def unchecked(cls: Any, **fields: Any) -> Any:
     made = object.__new__(cls)
     vars(made).update(fields)
     return made
+
+
+def by_site(values: Any, name: str) -> Mapping[str, Any]:
+    """Values by site: as they come, or of a pytree by the paths to its arrays.
+
+    Raises
+    ------
+    TypeError
+        If they are neither.
+    """
+    sites = values if can_be_moved(values) else as_sites(values)
+    if not isinstance(sites, Mapping):
+        raise TypeError(f"{name} maps sites to arrays; got {type(values).__name__}.")
+    return sites
 
 
 def module_of(tree: Any) -> Any:
@@ -51,7 +65,10 @@ def refuse_what_is_no_covariance(value: Any, where: str) -> None:
     eps = rounding_of(given.dtype)
     tolerance = 16.0 * eps * size * max(float(np.abs(matrices).max()), np.finfo(float).tiny)
     if (gap := float(np.abs(matrices - matrices.swapaxes(-1, -2)).max())) > tolerance:
-        raise SymmetryError(f"{where} is not symmetric: entries differ from their transpose by up to {gap:.3g}.")
+        raise SymmetryError(
+            f"{where} is not symmetric: entries differ from their transpose by up to {gap:.3g}. If that is rounding, "
+            "as of an inverse, pass the mean of both, 0.5 * (covariance + covariance.T)."
+        )
     symmetric = 0.5 * (matrices + matrices.swapaxes(-1, -2))
     try:
         np.linalg.cholesky(symmetric + tolerance * np.eye(size))

@@ -224,7 +224,10 @@ def _refuse_no_gaussians(members: Sequence[Any], how: str) -> None:
 def _refuse_points(name: str, member: Gaussian) -> None:
     scales = member.scale if isinstance(member, DiagonalGaussian) else member.diagonal().scale
     if broken := [site for site, scale in scales.items() if (np.asarray(scale) <= 0).any()]:
-        raise SymmetryError(f"{name} has standard deviations of zero at {broken}: a point has no density.")
+        raise SymmetryError(
+            f"{name} has standard deviations of zero at {broken}: a point has no density. Leave out what "
+            "does not vary, of every member."
+        )
 
 
 def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:

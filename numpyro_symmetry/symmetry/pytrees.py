@@ -41,15 +41,23 @@ def is_fitted_guide(value: Any) -> bool:
 def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
     """Whether values are a mapping in which no array lies deeper than one key, or whose own keys alone name some sites.
 
-    Any other mapping is a tree, whose paths name its arrays, those among its own keys too.
+    Any other mapping is a tree, whose paths name its arrays, those among its own keys too; so is one that holds beside
+    them what can be no site, such as a random key.
     """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         return False
     paths = {name_of(path): len(path) for path, leaf in _leaves(values) if can_be_moved(leaf)}
     if all(depth < 2 for depth in paths.values()):
-        return True
+        return not (paths and paths.keys() >= set(sites) and any(map(_is_no_site, values.values())))
     # sites that are lists of numbers are no arrays of a tree
     return bool(sites) and all(site in values for site in sites) and not all(site in paths for site in sites)
+
+
+def _is_no_site(value: Any) -> bool:
+    """Whether something holds no numbers, and is no misshapen site either: it only stands in a tree beside arrays."""
+    is_key = isinstance(value, jax.Array) and not can_be_moved(value)
+    is_empty = isinstance(value, Mapping | tuple) and not value
+    return value is None or is_key or is_empty or callable(value) or isinstance(value, str)
 
 
 def as_sites(values: Any, sites: Collection[str] = ()) -> Mapping[str, Any]:

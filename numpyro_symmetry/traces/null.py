@@ -374,7 +374,10 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
     for name, parts in by_group.items():
         mean = np.concatenate([mean for mean, _, _ in parts], 2)
         variance = np.concatenate([variance for _, variance, _ in parts], 2)
-        variance = np.maximum(variance, max(MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny))
+        # draws that are all the same are known to rounding: only a slot without others is infinitely far from them
+        rounding = np.square(np.finfo(float).eps * np.abs(mean).max(1, keepdims=True, initial=0.0))
+        least = max(MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny)
+        variance = np.maximum(variance, np.maximum(rounding, least))
         nearest = np.full(mean.shape[:2], np.inf)
         for block, k in np.ndindex(*nearest.shape):
             here, spread = mean[block], 0.5 * (variance[block] + variance[block, k])

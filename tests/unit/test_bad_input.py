@@ -1190,13 +1190,13 @@ TRACES = [
         "chains in a list, taken for members of an ensemble",
         lambda w: ns.rebase([{"loc": np.resize(chain, (30, 3))} for chain in w.draws["loc"]], w.symmetry),
         ns.SymmetryError,
-        ("members of an ensemble", "'loc': (30, 3)", "np.stack([chain[site]", "num_leading_dims=1"),
+        ("members of an ensemble", "'loc': (30, 3)", "np.stack(chains), *members", "num_leading_dims=1"),
     ),
     Bad(
         "chains in a list, said to be chains",
         lambda w: ns.rebase([{"loc": chain} for chain in w.draws["loc"]], w.symmetry, num_leading_dims=2),
         ns.SymmetryError,
-        ("members of an ensemble", "np.stack([chain[site]"),
+        ("members of an ensemble", "np.stack(chains), *members"),
     ),
     Bad("no symmetry, no model", lambda w: ns.rebase(w.draws), ValueError, ("model",)),
     Bad(
@@ -1313,7 +1313,12 @@ TRACES = [
     Bad("varimax, tolerance", lambda w: ns.traces.varimax(np.eye(3), tolerance=-1.0), ValueError, ("tolerance", "-1")),
     Bad("varimax, ragged", lambda w: ns.traces.varimax([[1.0], [1.0, 2.0]]), ns.SymmetryError, ("loadings", "list")),
     Bad("no array", lambda w: ns.rebase({"loc": Tensor()}, w.symmetry), ns.SymmetryError, ("'loc'", "Tensor")),
-    Bad("no array within", lambda w: ns.rebase(w.draws | {"x": {}}, w.symmetry), ns.SymmetryError, ("'x'", "arrays")),
+    Bad(
+        "no array within",
+        lambda w: ns.rebase(w.draws | {"x": {"y": 1}}, w.symmetry),
+        ns.SymmetryError,
+        ("'x'", "arrays"),
+    ),
     Bad("apply to no array", lambda w: w.out.apply({"loc": Tensor()}), ns.SymmetryError, ("'loc'", "Tensor")),
     Bad(
         "score of other draws",

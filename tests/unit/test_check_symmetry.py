@@ -636,3 +636,15 @@ def test_what_rounding_alone_took_off_a_support_has_not_left_it(rows):
     # what was not on its support before has not left it
     outside = {"a": np.array([MORE, 0.5]), "b": np.array([MORE, 0.5])}
     assert sites_left(UpToOne(), ("a", "b"), outside, moved) == [""] * len(rows)
+
+
+@pytest.mark.parametrize("low", [-2.0, 1.0])
+def test_arrays_of_a_family_are_of_one_sign_only_together(low):
+    """A position whose first component is negative and whose second is not says of neither that it stays positive."""
+
+    def log_density(position):
+        return sum(-((part["mu"] - 1.0) ** 2) for part in position)
+
+    position = [{"mu": jnp.float32(low)}, {"mu": jnp.float32(2.0)}]
+    family = Symmetry({("0.mu", "1.mu"): ("component",)})
+    assert check_symmetry(log_density, family, (position,), argnum=0)

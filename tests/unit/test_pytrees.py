@@ -1,5 +1,6 @@
 """Pytrees of every kind under `match`, `loss_barrier` and `rebase`: what comes back, moves, and is refused."""
 
+import re
 from collections import OrderedDict
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -11,10 +12,12 @@ import pandas as pd
 import pytest
 from flax import nnx
 from flax.core import FrozenDict
+from jax.flatten_util import ravel_pytree
 
 from numpyro_symmetry import (
     ActivationCost,
     DiagonalGaussian,
+    FullGaussian,
     Symmetry,
     SymmetryError,
     find_activations,
@@ -152,6 +155,20 @@ def test_a_tree_may_be_the_reference_and_be_fitted(name):
         np.testing.assert_allclose(fitted.loc[site], np.mean([arrays_by_path(m)[site] for m in members], 0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name in TREES if name not in ("half precision", "haiku")])
+def test_gaussians_of_trees_are_those_of_their_arrays(name):
+    tree = jax.tree.map(jnp.asarray, TREES[name][0]())
+    mean, back = ravel_pytree(tree)
+    root = normal(len(mean), len(mean))
+    covariance = root @ root.T
+    deviations = np.sqrt(np.diag(covariance))
+    diagonal = DiagonalGaussian(tree, back(jnp.asarray(deviations)))
+    for gaussian in (diagonal, FullGaussian(tree, covariance).diagonal()):
+        for site, value in arrays_by_path(tree).items():
+            np.testing.assert_array_equal(gaussian.loc[site], value)
+            np.testing.assert_allclose(gaussian.scale[site], arrays_by_path(back(deviations))[site], rtol=1e-6)
+
+
 class Module(NamedTuple):
     """As an Equinox module: its functions are leaves."""
 
@@ -177,6 +194,47 @@ def test_a_function_among_the_leaves_stands_in_nobodys_way():
     assert loss_barrier(lambda net: net(x).sum(-1), net, net, num_points=3).barrier == 0.0
     assert nearest_transposition(net, symmetry).keys() == symmetry.groups.keys()
     assert_same(rebase([net, moved], symmetry, reference="first", null=False).data[1][::2], net[::2])
+
+
+@pytest.mark.parametrize("lengths", [(40, 30), (100, 100)])
+def test_chains_in_a_list_of_trees_are_refused_with_what_works(lengths):
+    chains = [Weights(normal(n, 3, N), normal(n, N, 2)) for n in lengths]
+    symmetry = Symmetry({"first": (None, "hidden"), "second": ("hidden", None)})
+    by_site = Weights(*map(list, zip(*chains, strict=True)))
+    stacked = []
+    for name, draws in {"members": chains, "draws": by_site}.items():
+        with pytest.raises(SymmetryError, match="tack") as refused:
+            rebase(draws, symmetry)
+        code = re.search(r"jax\.tree\.map.*\)(?=[.;])", str(refused.value)).group()  # what the message says to write
+        stacked.append(eval(code, {"jax": jax, "np": np, name: draws}))
+    assert_same(*stacked)
+    assert rebase(stacked[0], symmetry, null=False).data.first.shape == (2, min(lengths), 3, N)
+
+
+# what trees of parameters hold beside their arrays
+BESIDE = {"key": jax.random.key(3), "bias": None, "state": {}, "update": (), "activation": jnp.tanh, "name": "net"}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_holds_no_numbers_stands_beside_the_arrays_of_a_flat_tree(name):
+    beside = {name: BESIDE[name]}
+    net = {"a": normal(3, N), "c": normal(N, 2)}
+    symmetry = Symmetry({"a": (None, "hidden"), "c": ("hidden", None)})
+    moved = symmetry.apply(symmetry.bind(net).sample(jax.random.key(1)), net)
+    element = match(net | beside, moved | beside, symmetry).element
+    ensemble = [net | beside, moved | beside]
+    stacked = {site: np.stack([net[site], moved[site]]) for site in net} | beside
+    again = rebase(stacked, symmetry, reference="first", null=False)
+    for one in (
+        symmetry.apply(element, moved | beside),
+        merge(ensemble, symmetry).merged,
+        rebase(ensemble, symmetry, reference="first", null=False).data[1],
+        {site: value[1] if site in net else value for site, value in again.data.items()},
+    ):
+        assert one.pop(name) == BESIDE[name]
+        assert_same(one, net)
+    assert again.undo(again.data)[name] == BESIDE[name]
+    assert set(DiagonalGaussian.fit(stacked).loc) == set(net)
 
 
 def test_a_tree_may_be_named_by_its_own_keys_alone():
@@ -406,3 +464,9 @@ def test_what_is_refused_is_named_by_its_path(name):
     call, message = REFUSED[name]
     with pytest.raises(SymmetryError, match=message):
         call()
+
+
+@pytest.mark.parametrize("tree", [TWO, Weights(np.ones((3, N)), np.ones(N))])
+def test_of_a_trivial_symmetry_a_tree_is_told_what_a_dict_is(tree):
+    with pytest.raises(SymmetryError, match="The symmetry is trivial"):
+        rebase(jax.tree.map(lambda x: np.stack([x] * 20), tree), Symmetry({}))

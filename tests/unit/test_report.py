@@ -617,6 +617,16 @@ def test_a_chain_of_two_draws_may_be_stuck():
     assert "WARNING: chain 3 never moved: all 2 draws are the same, labels apart." in found.warnings
 
 
+@pytest.mark.parametrize("count", [2, 20])
+@pytest.mark.parametrize("are_members", [False, True])
+def test_draws_that_are_all_the_same_have_as_many_slots_as_others(count, are_members):
+    draws = [{"loc": CENTRES}] * count if are_members else {"loc": np.tile(CENTRES, (count, 1))}
+    out = rebase(draws, LOC, num_leading_dims=1)
+    assert not out.null.can_tell
+    assert all(np.isfinite(slots).all() for slots in out.null.separation.values())
+    assert "one slot" not in f"{out}{report(draws, out)}"
+
+
 def test_no_slot_is_both_identified_and_not_to_be_interpreted():
     found = report(rebase({"loc": switched(2.2 * np.arange(3) + noise())}, LOC))
     assert any("do not interpret individual slots" in warning for warning in found.warnings)
