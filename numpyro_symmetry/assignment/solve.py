@@ -16,11 +16,11 @@ from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
 from numpyro_symmetry.assignment.nested import nested_groups, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
-from numpyro_symmetry.chunks import BLOCK, slices
+from numpyro_symmetry.chunks import BLOCK, CHUNK, slices
 from numpyro_symmetry.steps import track
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
-from numpyro_symmetry.symmetry.hard import products
+from numpyro_symmetry.symmetry.hard import concatenate, products
 
 METHODS = ("auto", "descent", "frank_wolfe", "thorough")
 _MAX_ENUMERATED = 1000
@@ -137,7 +137,13 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
     if not names:
         return {} if last is None else {last: problem.benefit(last, {}).best()}
     elements = products({name: problem.groups[name].elements() for name in names})
+    count = len(next(iter(elements.values())).permutation)
+    some = slices(problem.batch, count, CHUNK)
+    found = [_best_element(problem.at(np.arange(problem.batch)[items]), elements, last) for items in some]
+    return {name: concatenate([state[name] for state in found]) for name in problem.groups}
 
+
+def _best_element(problem: Problem, elements: dict[str, Hard], last: str | None) -> dict[str, Hard]:
     def completed(problem: Problem, chosen: np.ndarray) -> dict[str, Hard]:
         """For each of the batch the element chosen, and what is best for the last group then."""
         state = {name: part.at(chosen) for name, part in elements.items()}

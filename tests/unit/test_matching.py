@@ -333,10 +333,11 @@ def test_what_enumeration_leaves_out_could_not_be_better(name, are_own, block, m
         reached = problem.score(state | {last: problem.benefit(last, state).best()})
         assert (limits[:, k] >= reached - 1e-12 * problem.scale).all()
     monkeypatch.setattr("numpyro_symmetry.assignment.problem.BLOCK", block)
-    monkeypatch.setattr("numpyro_symmetry.assignment.solve.BLOCK", block)
+    monkeypatch.setattr(solve, "BLOCK", block)
+    monkeypatch.setattr(solve, "CHUNK", block)
     np.testing.assert_allclose(problem.limits(last, elements), limits, rtol=1e-12)
     found = solve._enumerate(problem, names, last)
-    monkeypatch.setattr(type(problem), "limits", lambda *_: np.full((60, count), np.inf))
+    monkeypatch.setattr(type(problem), "limits", lambda part, *_: np.full((part.batch, count), np.inf))
     for group, part in solve._enumerate(problem, names, last).items():
         assert part.is_same(found[group]).all()
 
