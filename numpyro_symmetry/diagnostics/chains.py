@@ -4,8 +4,8 @@ Each number is replaced by the normal score of its rank, so that infinite values
 and once more folded about its median, so that chains of different spread differ too (Vehtari et al. 2021). R-hat tells
 how far chains are apart. Whether that is more than chance does is another matter: it depends on how many numbers were
 looked at and on how fast chains forget. So every chain is cut into blocks of four autocorrelation times, whose means
-are nearly independent and normal, and an analysis of variance of them gives a probability, which is multiplied by how
-many numbers were looked at.
+are nearly independent and normal, and an analysis of variance of them, corrected for what they remember of each other,
+gives a probability, which is multiplied by how many numbers were looked at.
 
 Knows arrays ``(chain, draw, entry)``; no sites and no sentences.
 """
@@ -23,7 +23,7 @@ from numpyro_symmetry.assignment.entries import by_last_axis
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.chunks import BLOCK, batched, slices
 from numpyro_symmetry.steps import track
-from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
+from numpyro_symmetry.traces.mixing import autocovariance, integrated, memory
 
 # chunks of entries of stored draws that are read at once
 _AT_ONCE = 8
@@ -323,10 +323,13 @@ def tail_size(values: np.ndarray) -> np.ndarray:
 def chance(values: np.ndarray) -> np.ndarray:
     r"""Probability ``(entry,)`` that chains which agree differ as much, by an analysis of variance of block means.
 
-    .. math:: F = \frac{b \operatorname{var}_h \bar x_h}{\operatorname{mean}_h \operatorname{var}_{k \in h} \bar x_k}
+    .. math:: F = \frac{b - (b + 1)k}{b - k}
+                  \frac{b \operatorname{var}_h \bar x_h}{\operatorname{mean}_h \operatorname{var}_{k \in h} \bar x_k}
               \sim F_{H - 1,\, H(b - 1)}
 
-    over the :math:`H` halves of chains, of :math:`b` blocks each, two at least.
+    over the :math:`H` halves of chains, of :math:`b` blocks each, two at least. The first factor makes up for what
+    blocks remember of each other, with :math:`k = \kappa/\ell` for blocks of :math:`\ell` draws (`Memory`): little for
+    few chains, and more than chance would for many.
 
     Parameters
     ----------
@@ -336,11 +339,11 @@ def chance(values: np.ndarray) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        NaN where a chain is shorter than sixteen of its autocorrelation times.
+        NaN where a chain is shorter than sixteen of its autocorrelation times, or of its overlaps.
     """
     num_chains, num_draws, size = values.shape
-    time = autocorrelation_time(values)
-    room = num_draws // np.array(_BLOCKS)[:, None] >= np.maximum(1.0, _TIMES * time)
+    time, overlap = memory(values)
+    room = num_draws // np.array(_BLOCKS)[:, None] >= np.maximum(1.0, _TIMES * np.maximum(time, overlap))
     found = np.full(size, np.nan)
     for k, blocks in enumerate(_BLOCKS):
         at = room[k] & ~room[:k].any(0)
@@ -350,9 +353,10 @@ def chance(values: np.ndarray) -> np.ndarray:
         means = values[:, : blocks * length, at].reshape(num_chains, blocks, length, -1).mean(2)
         groups = means.reshape(2 * num_chains, blocks // 2, -1)
         between, within = groups.mean(1).var(0, ddof=1), groups.var(1, ddof=1).mean(0)
-        degrees = len(groups) - 1, len(groups) * (groups.shape[1] - 1)
+        count, share = groups.shape[1], overlap[at] / length
+        degrees = len(groups) - 1, len(groups) * (count - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = groups.shape[1] * between / within
+            ratio = count * between / within * (count - (count + 1) * share) / (count - share)
         found[at] = stats.f.sf(np.where(between > 0, ratio, 0.0), *degrees)
     return found
 

@@ -163,6 +163,12 @@ def integrated(correlation: np.ndarray) -> np.ndarray:
     ----------
     Geyer (1992), Practical Markov chain Monte Carlo.
     """
+    pairs, last = _initial(correlation)
+    return -1.0 + 2.0 * pairs.sum(0) + last
+
+
+def _initial(correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The initial monotone sequence ``(pair, entry)``, zero where it has ended, and the half that still counts."""
     even, odd = correlation[0::2], correlation[1::2]
     pairs = even[: len(odd)] + odd
     positive = np.logical_and.accumulate(pairs > 0, axis=0)
@@ -172,24 +178,43 @@ def integrated(correlation: np.ndarray) -> np.ndarray:
     monotone = np.minimum.accumulate(pairs, axis=0)
     # of the pair that ends the sum its even half still counts, if it is positive
     last = np.take_along_axis(even, end[None], 0)[0]
-    return -1.0 + 2.0 * np.where(positive, monotone, 0.0).sum(0) + np.maximum(last, 0.0)
+    return np.where(positive, monotone, 0.0), np.maximum(last, 0.0)
 
 
-def autocorrelation_time(values: np.ndarray) -> np.ndarray:
-    """Autocorrelation time within chains, in draws: what chains differ in is no part of it.
+class Memory(NamedTuple):
+    r"""How chains remember: a mean over n draws has the variance :math:`\sigma^2\tau(1 - \kappa/n)/n`.
+
+    Attributes
+    ----------
+    time
+        ``(entry,)``: :math:`\tau = 1 + 2\sum_k \rho_k`, in draws; at least one over the logarithm of the number of
+        draws, and one for what does not move.
+    overlap
+        ``(entry,)``: :math:`\kappa = 2\sum_k k\rho_k / \tau`, at least zero: means over neighbouring blocks of n draws
+        have a correlation of about :math:`\kappa/2n`.
+    """
+
+    time: np.ndarray
+    overlap: np.ndarray
+
+
+def memory(values: np.ndarray) -> Memory:
+    """What chains remember of themselves: what they differ in is no part of it.
 
     Parameters
     ----------
     values
         ``(chain, draw, entry)``.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``(entry,)``, at least one over the logarithm of the number of draws; one for what does not move.
     """
+    num_chains, num_draws, _ = values.shape
     covariance = autocovariance(values)
     moving = covariance[0] > 0
     correlation = covariance / np.where(moving, covariance[0], 1.0)
-    least = 1.0 / np.log10(max(10, values.shape[0] * values.shape[1]))
-    return np.where(moving, np.maximum(integrated(correlation), least), 1.0)
+    # autocovariances about a chain's own mean are too low, by the variance of that mean
+    of_mean = np.clip(integrated(correlation), 0.0, 0.5 * num_draws) / num_draws
+    pairs, last = _initial(correlation * (1.0 - of_mean) + of_mean)
+    least = 1.0 / np.log10(max(10, num_chains * num_draws))
+    time = np.where(moving, np.maximum(-1.0 + 2.0 * pairs.sum(0) + last, least), 1.0)
+    # both lags of a pair as if they were as likely, but for the first, of which one is no lag
+    lagged = ((2.0 * np.arange(len(pairs))[:, None] + 0.5) * pairs).sum(0) + 0.5 * pairs[0] - 1.0
+    return Memory(time, np.where(moving, np.maximum(2.0 * lagged / time, 0.0), 0.0))

@@ -25,7 +25,7 @@ from numpyro_symmetry.diagnostics.chains import (
     tail_size,
 )
 from numpyro_symmetry.diagnostics.report import _stays
-from numpyro_symmetry.traces.mixing import autocorrelation_time, blocks_of, evenly
+from numpyro_symmetry.traces.mixing import autocovariance, blocks_of, evenly, integrated, memory
 from tests.support.traces import autoregressive
 
 
@@ -65,7 +65,11 @@ def test_of_an_odd_number_of_draws_the_middle_one_is_left_out():
 def test_chance_is_an_analysis_of_variance_of_block_means():
     values = np.random.default_rng(0).standard_normal((4, 200, 3))
     # eight halves of ten blocks of ten draws
-    expected = stats.f_oneway(*values.reshape(8, 10, 10, 3).mean(2), axis=0).pvalue
+    ratio = stats.f_oneway(*values.reshape(8, 10, 10, 3).mean(2), axis=0).statistic
+    overlap = memory(values).overlap
+    # squares between halves and within them as they are expected where means vary as `Memory` says
+    of_half, of_block = ((1.0 - overlap / n) / n for n in (100, 10))
+    expected = stats.f.sf(ratio * (of_block - of_half) / (9 * of_half), 7, 72)
     np.testing.assert_allclose(chance(values), expected, rtol=1e-9)
 
 
@@ -230,15 +234,28 @@ def test_equal_values_share_their_scores():
 
 
 @pytest.mark.parametrize(
-    ("correlation", "num_draws", "slack"), [(0.0, 250, 1.5), (-0.5, 250, 1.0), (0.5, 250, 1.6), (0.9, 1000, 1.8)]
+    ("num_chains", "num_draws", "correlation", "slow"),
+    [
+        (4, 250, 0.0, 1.0),
+        (4, 250, -0.5, 1.0),
+        (4, 250, 0.5, 1.0),
+        (4, 1000, 0.9, 1.0),
+        (4, 1000, 0.95, 0.3),
+        (64, 100, 0.5, 1.0),
+        (256, 50, 0.0, 1.0),
+        (32, 1000, 0.95, 0.3),
+    ],
 )
-def test_chains_that_agree_differ_as_often_as_chance_says(correlation, num_draws, slack):
-    values = autoregressive(np.random.default_rng(0), (4, num_draws, 1500), correlation)
-    found = chance(normal_scores(values))
+def test_chains_that_agree_differ_as_often_as_chance_says(num_chains, num_draws, correlation, slow):
+    """However many chains tell how far apart chance puts them, and if only a share of the variance is slow."""
+    rng = np.random.default_rng(0)
+    shape = (num_chains, num_draws, 1500 if num_chains * num_draws < 10_000 else 300)
+    values = np.sqrt(slow) * autoregressive(rng, shape, correlation)
+    found = chance(normal_scores(values + np.sqrt(1.0 - slow) * rng.standard_normal(shape)))
     assert not np.isnan(found).any()
     for level in (0.3, 0.05, 0.01):
-        error = np.sqrt(level / len(found))
-        assert (found < level).mean() < slack * level + 3 * error
+        error = np.sqrt(level * (1.0 - level) / len(found))
+        assert (found < level).mean() < 1.3 * level + 3 * error
     # neither is it shy
     assert (found < 0.3).mean() > 0.15
 
@@ -265,16 +282,28 @@ def test_chains_that_hardly_forget_are_not_judged():
 def test_autocorrelation_times_are_those_of_the_process(correlation):
     values = autoregressive(np.random.default_rng(0), (4, 20_000, 4), correlation)
     expected = (1.0 + correlation) / (1.0 - correlation)
-    np.testing.assert_allclose(autocorrelation_time(values), expected, rtol=0.15)
+    found = memory(values)
+    np.testing.assert_allclose(found.time, expected, rtol=0.15)
+    # less precisely, for late lags count most
+    np.testing.assert_allclose(found.overlap, 2.0 * correlation / (1.0 - correlation**2), rtol=0.4, atol=0.15)
     # whatever the unit of the draws
-    np.testing.assert_allclose(autocorrelation_time(1e3 * values), autocorrelation_time(values))
+    for one, other in zip(memory(1e3 * values), found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
     # chains that stand still, each elsewhere, have nothing to remember
-    assert autocorrelation_time(np.arange(4.0)[:, None, None] * np.ones((4, 100, 1))).tolist() == [1.0]
+    assert memory(np.arange(4.0)[:, None, None] * np.ones((4, 100, 1))) == ([1.0], [0.0])
+
+
+def test_what_short_chains_remember_is_not_hidden_by_their_own_means():
+    values = autoregressive(np.random.default_rng(0), (500, 100, 1), 0.5)
+    (time,), (overlap,) = memory(values)
+    # a time of 3 and an overlap of 4/3, of which 2.65 and 1.07 are seen about the chains' own means
+    assert time == pytest.approx(3.0, abs=0.1)
+    assert overlap == pytest.approx(4.0 / 3.0, abs=0.15)
 
 
 def test_alternating_chains_have_the_least_time_that_their_number_of_draws_allows():
     values = np.tile([1.0, -1.0], (4, 100))[..., None] + 1e-3 * np.random.default_rng(0).standard_normal((4, 200, 1))
-    np.testing.assert_allclose(autocorrelation_time(values), 1.0 / np.log10(800))
+    np.testing.assert_allclose(memory(values).time, 1.0 / np.log10(800))
 
 
 def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
@@ -301,7 +330,8 @@ def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
     assert cut(rng.standard_normal((4, 10, 3)) * 0.1 + np.arange(4.0)[:, None, None]).number == 4
     # what stands still hides nothing, be it many entries of a site or a whole one
     values, still = autoregressive(rng, (4, 500, 1), 0.9), np.ones((4, 500, 300))
-    (time,) = autocorrelation_time(values)
+    covariance = autocovariance(values)
+    (time,) = integrated(covariance / covariance[0])
     assert cut(values).number == 4 * (500 // math.ceil(2.0 * time))
     beside = {"x": rng.standard_normal((4, 500, 1)), "y": np.concatenate([still, values, still], 2), "z": still}
     every = blocks_of({site: x.reshape(2000, -1) for site, x in beside.items()}, (4, 500))
