@@ -114,7 +114,7 @@ def moved(symmetry: Symmetry, values: Arrays, state: State) -> Arrays:
 def sorted_projections(symmetry: Symmetry, values: Arrays, max_features: int = _MAX_FEATURES) -> np.ndarray:
     """``(draw, feature)``: sorted projections of the units of every group, and the numbers that no group moves.
 
-    Scaled so that in the mean each of a unit's numbers has weight one.
+    Scaled so that each of a unit's numbers has weight one, in the mean where there are more than directions.
     """
     found = [rest.reshape(len(rest), -1) for site, rest in values.items() if site not in symmetry.axes]
     for name in symmetry.groups:
@@ -129,13 +129,19 @@ def sorted_projections(symmetry: Symmetry, values: Arrays, max_features: int = _
 
 
 def _directions(size: int, num_units: int, max_features: int) -> np.ndarray:
-    """``(number, direction)``: the axes if there is room, then random ones, of length one."""
+    """``(number, direction)``: the axes and random rotations of them if there is room, else random ones of length one.
+
+    Of whole frames the squares along all directions weigh every number alike, whatever its place among the others.
+    """
     if size == 1:
         return np.ones((1, 1))
     count = int(np.clip(max_features // max(num_units, 1), 4, max(2 * size, _MIN_DIRECTIONS)))
-    random = np.random.default_rng(_SEED).standard_normal((size, count))
-    random /= np.linalg.norm(random, axis=0)
-    return np.concatenate([np.eye(size), random[:, size:]], 1) if count > size else random
+    rng = np.random.default_rng(_SEED)
+    if count <= size:
+        random = rng.standard_normal((size, count))
+        return random / np.linalg.norm(random, axis=0)
+    turned = np.linalg.qr(rng.standard_normal((-(-count // size) - 1, size, size)))[0]
+    return np.concatenate([np.eye(size), *turned], 1)
 
 
 def sums(symmetry: Symmetry, values: Arrays) -> np.ndarray:

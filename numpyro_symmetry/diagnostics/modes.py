@@ -53,7 +53,7 @@ class Modes(NamedTuple):
     typical
         ``(mode,)``: index, as in ``labels``, of a draw where the mode is densest.
     num_passages
-        How often a chain passes from one mode to another.
+        How often a chain passes from one mode to another, from one draw that was looked at to the next.
     again
         Number of modes -> share of random halves of the draws that show this number.
     num_effective
@@ -249,14 +249,16 @@ def _in_words(result: Modes) -> Iterator[str]:
     several = result.number > 1
     for mode, (share, error) in enumerate(zip(result.shares, result.errors, strict=True)):
         if several:
-            doubt = "" if np.isnan(error) else f" ± {error:.0%}"
+            doubt = "" if np.isnan(error) else f" ± {error:.0%}" if error >= 0.005 else " ± less than 1%"
             chains = ", ".join(f"{share_in_chain:.0%}" for share_in_chain in result.by_chain[:, mode])
             yield f"  mode {mode}: {share:.0%}{doubt} of the draws" + (
                 f"; by chain {chains}" * (len(result.by_chain) > 1)
             )
     if several and len(result.by_chain) > 1:
-        yield f"Chains pass from mode to mode {counted(result.num_passages, 'time')}" + (
+        # between draws that were not looked at there may be others
+        least = "at least " * bool(result.places[-1] >= len(result.labels))
+        yield f"Chains pass from mode to mode {least}{counted(result.num_passages, 'time')}" + (
             ": too seldom for shares to say more than where chains began." if _hardly_pass(result) else "."
         )
-    least = least_share(result.num_effective)
-    yield f"A mode of less than about {least:.0%} of the draws, and one that no chain has visited, would not be seen."
+    share = least_share(result.num_effective)
+    yield f"A mode of less than about {share:.0%} of the draws, and one that no chain has visited, would not be seen."

@@ -192,6 +192,25 @@ def test_leading_components_are_those_of_centred_projections(rng):
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
 
 
+@pytest.mark.parametrize("numbers", [2, 3, 5])
+def test_the_order_of_sites_hardly_changes_the_effect(numbers, rng):
+    a, b = rng.standard_normal((2, 400, 3, numbers))
+    a[..., 0], b[..., 0] = a[..., 0] + [0.0, 1.5, 3.0], 1.5 * (b[..., 0] + [0.0, 1.5, 3.0])
+    sides = [{f"s{k}": x[..., k] for k in range(numbers)} for x in (a, b)]
+    effects = [
+        compare(*sides, Symmetry.mixture(*np.roll(list(sides[0]), k)), independent=("a", "b"), num_exchanges=19).effect
+        for k in range(numbers)
+    ]
+    assert max(effects) < 1.1 * min(effects)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 9, 40])
+def test_directions_weigh_every_number_alike(size, rng):
+    values = {"x": rng.standard_normal((20, 3, size))}
+    found = label_free.sorted_projections(Symmetry({"x": ("u", None)}, sizes={"u": 3}), values)
+    np.testing.assert_allclose(np.square(found).sum(1), np.square(values["x"]).sum((1, 2)))
+
+
 @pytest.mark.parametrize(("num_units", "most"), [(3, 40), (9, 40), (9, 10)])
 def test_projections_are_as_many_as_there_is_room_for_and_four_to_a_unit_at_least(num_units, most, rng):
     symmetry = Symmetry({"w": ("unit", None)}, sizes={"unit": num_units})

@@ -226,6 +226,16 @@ SEEN = "modes up to labels, seen in 400 nearly independent draws; 90% of random 
                 UNSEEN,
             ],
         ),
+        # one draw in three was looked at, and all that can be said is that passages are no fewer; no error is zero
+        (
+            summary(places=3 * np.arange(1000), errors=np.full(2, 0.004)),
+            [
+                f"2 {SEEN}",
+                *[f"  mode {k}: 50% ± less than 1% of the draws; by chain" for k in (0, 1)],
+                "Chains pass from mode to mode at least 30 times.",
+                UNSEEN,
+            ],
+        ),
         # of one chain there is nothing to pass to, and of one mode no share
         (summary(by_chain=np.full((1, 2), 0.5)), [f"2 {SEEN}", *[f"  mode {k}: 50% ± 2%" for k in (0, 1)], UNSEEN]),
         (
